@@ -196,8 +196,8 @@ static void find_unread(IrCtx *c, ExprId e, void *arg) {
   const TeOp *op = n->st->op;
   if (ir_kind(c, e) != IR_READ) return;
   const IrTensor t = *ir_tensor(c, ir_node(c, e)->sym);
-  bool there = t.op == op || ((const TeOp *)t.op)->kind == TE_PLACEHOLDER;
-  for (int i = 0; i < op->n_in && !there; i++) there = op->in[i] == ir_node(c, e)->sym;
+  bool there = t.op == op || ((const TeOp *)t.op)->kind == TE_PLACEHOLDER ||
+               te_listed(op->n_in, op->in, (TensorId)ir_node(c, e)->sym);
   err_check(ir_err(c), there, "stage %s: its store predicate reads tensor %s, which the stage itself does not read",
             op->name, t.name);
 }

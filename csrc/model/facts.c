@@ -240,10 +240,8 @@ enum { L2_SHARE = 1 << 18 }; /* bytes of the second cache that one tensor may co
 
 /* Will a layout rewrite store the tensor in the order in which the stage reads it? */
 static bool rewritten(const TeOp *op, TensorId t) {
-  const TeAttr *a = te_attr(op, "layout_free_placeholders");
-  for (int i = 0; a && a->kind == TA_TENSORS && i < a->n; i++)
-    if (a->tensors[i] == t) return true;
-  return false;
+  const TeAttr *a = te_attr(op, TE_FREE_LAYOUT);
+  return a && a->kind == TA_TENSORS && te_listed(a->n, a->tensors, t);
 }
 
 /* Lanes of straight code (the transforms of Winograd, unrolled): those of the innermost loop that is left around it, which may be

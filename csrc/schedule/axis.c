@@ -11,21 +11,11 @@
 #include "schedule/internal.h"
 #include <string.h>
 
-char *name_join(Arena *a, const char *x, const char *y) {
-  size_t n = strlen(x), m = strlen(y);
-  char *r = arena_alloc(a, n + m + 1);
-  memcpy(r, x, n);
-  memcpy(r + n, y, m);
-  return r;
-}
-
-static char *name_part(Arena *a, const char *x, const char *y, const char *tail) {
-  size_t n = strlen(x), m = strlen(y), k = strlen(tail);
-  char *r = arena_alloc(a, n + m + k + 2);
-  memcpy(r, x, n);
-  r[n] = '.';
-  memcpy(r + n + 1, y, m);
-  memcpy(r + n + 1 + m, tail, k);
+char *name_joined(Arena *a, const char *const *part) {
+  size_t n = 1;
+  for (int i = 0; part[i]; i++) n += strlen(part[i]);
+  char *r = arena_alloc(a, n), *at = r;
+  for (int i = 0; part[i]; i++) at = stpcpy(at, part[i]);
   return r;
 }
 
@@ -155,7 +145,7 @@ void stage_fuse2(IrCtx *c, Stage *st, int pos) {
   Rel r = {.kind = REL_FUSE, .outer = st->leaf.at[pos], .inner = st->leaf.at[pos + 1]};
   const Axis *o = &st->axes.at[r.outer], *i = &st->axes.at[r.inner];
   uint8_t kind = o->kind == i->kind || i->kind == IT_SPECIAL ? o->kind : o->kind == IT_SPECIAL ? i->kind : IT_MIXED;
-  Axis f = {.sname = name_part(m, o->sname, i->sname, ".fused"), .kind = kind};
+  Axis f = {.sname = name_join(m, o->sname, ".", i->sname, ".fused"), .kind = kind};
   f.name = f.sname;
   r.parent = axis_new(c, st, f);
   vec_push(m, &st->rels, r);

@@ -346,11 +346,8 @@ static void sets_upwards(Infer *f, const Stage *st, const Dom *d, Span *up) {
       up_fuse(f, d, r, up);
     else if (r->kind == REL_REBASE) {
       Span x = up[r->outer];
-      if (!x.inf && !covers(f, x, d[r->outer]))
-        x = span_shift(f, x, d[r->parent].min);
-      else
-        x = full(f, d[r->parent]);
-      up[r->parent] = x;
+      bool all = x.inf || covers(f, x, d[r->outer]);
+      up[r->parent] = all ? full(f, d[r->parent]) : span_shift(f, x, d[r->parent].min);
     }
   }
 }

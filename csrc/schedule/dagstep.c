@@ -29,9 +29,7 @@ void swap_outputs(Arena *m, Swap *w, const TeOp *a, const TeOp *b) {
 TeOp *swap_reads(IrCtx *c, const TeOp *op, const Swap *w) {
   ExprId *body = NULL;
   for (int k = 0; k < w->from.len; k++) {
-    bool reads = false;
-    for (int i = 0; i < op->n_in; i++) reads |= op->in[i] == w->from.at[k];
-    if (!reads) continue;
+    if (!te_listed(op->n_in, op->in, w->from.at[k])) continue;
     if (!body) body = arena_copy(ir_arena(c), op->body, sizeof(ExprId) * (size_t)op->n_out);
     for (int i = 0; i < op->n_out; i++) body[i] = te_replace_tensor(c, body[i], w->from.at[k], w->to.at[k]);
   }

@@ -19,7 +19,8 @@ void stage_fuse2(IrCtx *c, Stage *st, int pos);                /* leaves pos, po
 void stage_singleton(IrCtx *c, Stage *st);                     /* a leaf of extent 1 at the outermost position */
 void stage_permute(IrCtx *c, Stage *st, const int64_t *order); /* leaf p := old leaf order[p] */
 char *name_clean(Arena *a, const char *s);                     /* "i.outer@j" -> "i_o_j" */
-char *name_join(Arena *a, const char *x, const char *y);       /* concatenation */
+char *name_joined(Arena *a, const char *const *part);          /* up to a NULL */
+#define name_join(a, ...) name_joined(a, (const char *const[]){__VA_ARGS__, NULL})
 
 /* ---- attach map (axis.c) ---- */
 void attach_set(State *s, int stage, int target, int iter);

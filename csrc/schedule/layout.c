@@ -95,22 +95,16 @@ static bool new_layout(State *s, int stage, Rewrite *r) {
   return r->to.len > 0;
 }
 
-static bool contains(int n, const TensorId *v, TensorId t) {
-  for (int i = 0; i < n; i++)
-    if (v[i] == t) return true;
-  return false;
-}
-
 typedef VEC(TensorId) Tensors;
 
 /* The next input to rewrite, by stage; marks what it looks at as handled. */
 static bool next_rewrite(State *s, Tensors *handled, Rewrite *r) {
   for (int i = 0; i < s->stage.len; i++) {
     const TeOp *op = s->stage.at[i].op;
-    const TeAttr *a = te_attr(op, "layout_free_placeholders");
+    const TeAttr *a = te_attr(op, TE_FREE_LAYOUT);
     for (int k = 0; a && a->kind == TA_TENSORS && k < a->n; k++) {
       TensorId w = a->tensors[k];
-      if (contains(handled->len, handled->at, w) || !contains(op->n_in, op->in, w)) continue;
+      if (te_listed(handled->len, handled->at, w) || !te_listed(op->n_in, op->in, w)) continue;
       vec_push(ir_arena(s->ctx), handled, w);
       *r = (Rewrite){.w = w};
       if (old_layout(s->ctx, s->dag, te_dag_op_of(s->ctx, s->dag, w), i, r) && new_layout(s, i, r)) return true;
@@ -217,7 +211,7 @@ static TeDag *rewrite_dag(IrCtx *c, const TeDag *d, const Rewrite *r, bool inser
   for (int i = 0; i < d->n_ops; i++) {
     const TeOp *op = d->op[i], *now = op;
     if (op->kind != TE_COMPUTE) continue;
-    if (contains(op->n_in, op->in, r->w)) now = reader_op(c, op, r, made->out[0], !insert);
+    if (te_listed(op->n_in, op->in, r->w)) now = reader_op(c, op, r, made->out[0], !insert);
     now = swap_reads(c, now, &w);
     if (now != op) swap_outputs(m, &w, op, now);
   }
@@ -268,7 +262,7 @@ TeDag *dag_rewrite_layout(IrCtx *c, const TeDag *d, int *n_steps, Step **steps, 
   Tensors handled = {0};
   VEC(Relayout) list = {0};
   bool any = false;
-  for (int i = 0; i < d->n_ops; i++) any |= te_attr(d->op[i], "layout_free_placeholders") != NULL;
+  for (int i = 0; i < d->n_ops; i++) any |= te_attr(d->op[i], TE_FREE_LAYOUT) != NULL;
   while (option && any && *n_steps) {
     State *s = state_replay(c, now, *n_steps, *steps);
     state_infer_bounds(s);

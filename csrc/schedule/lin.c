@@ -354,11 +354,8 @@ static Lin of_node(LinCtx *L, ExprId e) {
   case IR_ADD: return lin_add(L, a, b);
   case IR_SUB: return lin_sub(L, a, b);
   case IR_MUL: return lin_mul(L, a, b);
-  default: break;
+  default: return b.n || b.c <= 0 ? lin_atom(L, e) : divided(L, a, b, n.kind == IR_FMOD);
   }
-  bool div = n.kind == IR_FDIV;
-  if (b.n || b.c <= 0) return lin_atom(L, e);
-  return div ? lin_fdiv(L, a, b) : lin_fmod(L, a, b);
 }
 
 Lin lin_of(LinCtx *L, ExprId e) {

@@ -21,8 +21,7 @@ typedef struct {
 static const char *op_name(Py *p, int stage) { return name_clean(p->m, p->s->stage.at[stage].op->name); }
 
 static const char *axis_name(Py *p, int stage, int axis) {
-  return name_join(p->m, name_join(p->m, op_name(p, stage), "_"),
-                   name_clean(p->m, p->s->stage.at[stage].axes.at[axis].sname));
+  return name_join(p->m, op_name(p, stage), "_", name_clean(p->m, p->s->stage.at[stage].axes.at[axis].sname));
 }
 static const char *leaf_name(Py *p, int stage, int leaf) {
   return axis_name(p, stage, p->s->stage.at[stage].leaf.at[leaf]);

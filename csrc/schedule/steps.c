@@ -128,15 +128,8 @@ static void do_re(State *s, const Step *p) {
 }
 
 static const char *part_name(State *s, const char *parent, int k) {
-  size_t n = strlen(parent);
-  char *r = arena_alloc(ir_arena(s->ctx), n + 6);
-  memcpy(r, parent, n);
-  r[n] = '.';
-  if (k < 10)
-    r[n + 1] = (char)('0' + k);
-  else
-    r[n + 1] = (char)('0' + k / 10), r[n + 2] = (char)('0' + k % 10);
-  return r;
+  const char digits[] = {(char)('0' + k / 10), (char)('0' + k % 10), 0};
+  return name_join(ir_arena(s->ctx), parent, ".", digits + (k < 10));
 }
 
 /* State ranges of the parts, in peeling order; an open length leaves its part and all later ones unranged. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PARTS = 32, MAX_LOOPS = 128 };
+enum { MAX_PARTS = 32 };
 
 /* ---- tile size ---- */
 
@@ -86,8 +86,8 @@ static Spot spot_of(const Plan *plan, const State *sketch, int n, const Step *st
   s.move = MOVE_PARTS;
   if (plan_split_for(n, steps, i, AN_THREAD_X))
     s.move = MOVE_THREADS;
-  else if (i < sketch->step.len && sp_has_attr(sketch, sp_final_stage(sketch->step.len, sketch->step.at, i, p->stage),
-                                               "auto_scheduler_simplify_const_tensor_indices"))
+  else if (i < sketch->step.len &&
+           sp_has_attr(sketch, sp_final_stage(sketch->step.len, sketch->step.at, i, p->stage), TE_CONST_AXES))
     s.move = MOVE_NONE;
   return s;
 }

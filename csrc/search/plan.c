@@ -134,7 +134,7 @@ static bool add_kernel(Plan *plan, const State *s, int member) {
     PlanAxis *y = &k->axis[a];
     *y = (PlanAxis){.step = -1, .extent = te_const(s->ctx, x->extent)};
     if (y->extent <= 0) return false;
-    if (sp_names(s, member, "auto_scheduler_no_split_at_inner", x->name)) continue;
+    if (sp_names(s, member, TE_NO_SPLIT, x->name)) continue;
     if (used == n) return false;
     y->step = split[n - ++used]; /* the last was made last */
     const Step *p = &s->step.at[y->step];

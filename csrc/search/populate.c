@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_LOOPS = 128 };
-
 int sp_unroll_choices(const SearchTask *t, const int **out) {
   static const int CHOICE[] = {0, 16, 64, 512, 1024};
   *out = CHOICE;
@@ -43,7 +41,7 @@ static bool fill_sizes(MakeEnv *m, Rng *r, Plan *plan, int n, Step *steps) {
 static int spatial_splits(const State *s, int stage, int64_t *out) {
   const TeOp *op = s->stage.at[stage].op;
   int all[MAX_LOOPS], red = 0, n = sp_steps_of(s, stage, STEP_SP, all, MAX_LOOPS);
-  for (int i = 0; i < op->n_red; i++) red += !sp_names(s, stage, "auto_scheduler_no_split_at_inner", op->red[i].name);
+  for (int i = 0; i < op->n_red; i++) red += !sp_names(s, stage, TE_NO_SPLIT, op->red[i].name);
   for (int i = red; i < n; i++) out[i - red] = all[i];
   return n > red ? n - red : 0;
 }
@@ -232,12 +230,6 @@ static void fuse_outer(State *s, int stage) {
   if (n != 1) fuse_range(s, stage, 0, n);
 }
 
-static bool has_thread(const State *s, int stage) {
-  for (int i = 0; i < sp_loops(s, stage); i++)
-    if (sp_axis(s, stage, i)->ann == AN_THREAD_X) return true;
-  return false;
-}
-
 /* Fuses the loops of one tile level that start at loop `at` and binds the result. */
 static const char *bind_level(State *s, int stage, int at, const char *tail, Annotation ann, int64_t least,
                               int64_t most) {
@@ -311,7 +303,7 @@ static const char *bind_threads(const MakeEnv *m, Rng *r, const Plan *plan, Stat
       if (g->at != AT_ROOT) continue;
       fuse_outer(s, i);
       state_annotate(s, i, 0, AN_BLOCK_X);
-    } else if (has_thread(s, i))
+    } else if (sp_loop_as(s, i, AN_THREAD_X) >= 0)
       continue;
     else if (g->at == AT_ROOT && !root[i])
       bind_plain_root(m, r, plan, s, i);

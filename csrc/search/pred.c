@@ -70,6 +70,12 @@ int sp_single_consumer(const State *s, int stage) {
   return root;
 }
 
+int sp_loop_as(const State *s, int stage, Annotation ann) {
+  for (int i = 0; i < sp_loops(s, stage); i++)
+    if (sp_axis(s, stage, i)->ann == ann) return i;
+  return -1;
+}
+
 bool sp_has_reduce(const State *s, int stage) {
   for (int i = 0; i < sp_loops(s, stage); i++)
     if (sp_axis(s, stage, i)->kind != IT_SPACE) return true;

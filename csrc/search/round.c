@@ -28,7 +28,6 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
     if (c[i].step) vec_push(a, init, c[i]);
 }
 
-static bool on_tensor_cores(const Cand *c) { return tensor_step(c->n, c->step) >= 0; }
 static Family family_of(int n, const Step *step) {
   int at = tensor_step(n, step);
   return at < 0 ? FAMILY_LOOPS : step[at].n > MATRIX_WARPGROUPS ? FAMILY_WARPGROUPS : FAMILY_WARPS;
@@ -80,7 +79,8 @@ static int spread_out(Policy *p, Arena *a, int n, Cand *c, int room) {
   for (int i = 0; i < n; i++) {
     uint64_t t = tiling_of(c[i].n, c[i].step);
     int32_t here = mapu_get(&batch, t, 0), all = mapu_get(&p->picked_tiles, t, 0);
-    bool tensor = on_tensor_cores(&c[i]), often = in_batch && here >= in_batch * (tensor ? TENSOR_MORE : 1);
+    bool tensor = tensor_step(c[i].n, c[i].step) >= 0,
+         often = in_batch && here >= in_batch * (tensor ? TENSOR_MORE : 1);
     if (front >= 2 * room || (t != 0 && (often || (!tensor && in_all && all + here >= in_all)))) {
       late[n_late++] = c[i];
       continue;

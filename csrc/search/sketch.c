@@ -26,9 +26,6 @@ typedef struct {
   enum { FOR_CPU = 1, FOR_GPU, FOR_BOTH } of;    /* CPU: Mali too */
 } Rule;
 
-static const char CONST_ATTR[] = "auto_scheduler_simplify_const_tensor_indices";
-static const char NO_SPLIT[] = "auto_scheduler_no_split_at_inner";
-
 static void emit(Derive *d, State *s, int pos) {
   Work w = {s, pos};
   vec_push(d->a, &d->next, w);
@@ -55,7 +52,7 @@ static void skip_apply(Derive *d, State *s, int stage) { emit(d, s, stage - 1); 
 
 /* ---- multi-level tiling ---- */
 
-enum { MAX_LEVELS = 16, MAX_LOOPS = 128 };
+enum { MAX_LEVELS = 16 };
 typedef struct {
   int n, iter[MAX_LOOPS];
 } Group;
@@ -95,7 +92,7 @@ static int tile(Derive *d, State *s, int stage, int64_t *splits) {
   for (int i = 0; i < loops; i++) {
     const Axis *x = sp_axis(s, stage, at);
     int kind = x->kind == IT_SPACE ? 0 : 1, parts = n_level[kind];
-    if (sp_names(s, stage, NO_SPLIT, x->name)) {
+    if (sp_names(s, stage, TE_NO_SPLIT, x->name)) {
       group_add(d, &kept[kind], at++);
       continue;
     }
@@ -133,7 +130,7 @@ static void follow_tiling(Derive *d, State *s, int t, const int64_t *splits, int
   int at = 0, loops = sp_loops(s, t), k = 0;
   for (int i = 0; i < loops; i++) {
     const Axis *x = sp_axis(s, t, at);
-    if (sp_names(s, t, NO_SPLIT, x->name)) {
+    if (sp_names(s, t, TE_NO_SPLIT, x->name)) {
       group_add(d, kept, at++);
       continue;
     }
@@ -155,7 +152,7 @@ static int splittable(const State *s, int stage, bool space) {
   int n = 0;
   for (int i = 0; i < sp_loops(s, stage); i++) {
     const Axis *x = sp_axis(s, stage, i);
-    n += (x->kind == IT_SPACE) == space && !sp_names(s, stage, NO_SPLIT, x->name);
+    n += (x->kind == IT_SPACE) == space && !sp_names(s, stage, TE_NO_SPLIT, x->name);
   }
   return n;
 }
@@ -200,7 +197,7 @@ static void cwrite_apply(Derive *d, State *s, int stage) {
 /* ---- constant-tensor stages (Winograd transforms) ---- */
 
 static Verdict const_check(Derive *d NS_UNUSED, const State *s, int stage) {
-  return sp_has_attr(s, stage, CONST_ATTR) ? APPLY_AND_STOP : PASS;
+  return sp_has_attr(s, stage, TE_CONST_AXES) ? APPLY_AND_STOP : PASS;
 }
 static void const_apply(Derive *d, State *s, int stage) {
   Group *g = arena_array(d->a, Group, 3); /* outer parts, inner parts, unrolled */
@@ -208,12 +205,12 @@ static void const_apply(Derive *d, State *s, int stage) {
   const int64_t open = SIZE_OPEN;
   for (int i = 0; i < loops; i++) {
     const Axis *x = sp_axis(s, stage, at);
-    if (sp_names(s, stage, CONST_ATTR, x->name)) {
+    if (sp_names(s, stage, TE_CONST_AXES, x->name)) {
       state_annotate(s, stage, at, AN_UNROLL);
       group_add(d, &g[2], at++);
     } else {
       err_check(ir_err(d->ctx), x->kind == IT_SPACE, "operation %s: reduction axis %s must be listed in %s",
-                s->stage.at[stage].op->name, x->name, CONST_ATTR);
+                s->stage.at[stage].op->name, x->name, TE_CONST_AXES);
       state_split(s, stage, at, 1, &open, true);
       group_add(d, &g[0], at++);
       group_add(d, &g[1], at++);
@@ -324,7 +321,7 @@ static void xthread_apply(Derive *d, State *s, int stage) {
 static int shared_position(Derive *d, const State *s, int stage) {
   const TeOp *op = s->stage.at[stage].op;
   int n_red = 0, n = 0;
-  for (int i = 0; i < op->n_red; i++) n_red += !sp_names(s, stage, NO_SPLIT, op->red[i].name);
+  for (int i = 0; i < op->n_red; i++) n_red += !sp_names(s, stage, TE_NO_SPLIT, op->red[i].name);
   const char *seen[MAX_LOOPS];
   for (int i = 0; i < sp_loops(s, stage); i++) {
     const Axis *x = sp_axis(s, stage, i);
@@ -358,21 +355,16 @@ static void cread_apply(Derive *d, State *s, int stage) {
 
 /* ---- a Winograd stage's producer goes outside its unrolled loops (GPU) ---- */
 
-static int first_unrolled(const State *s, int stage) {
-  for (int i = 0; i < sp_loops(s, stage); i++)
-    if (sp_axis(s, stage, i)->ann == AN_UNROLL) return i;
-  return 0;
-}
 static Verdict special_check(Derive *d, const State *s, int stage) {
   int c[2];
   if (pred_producers(s, stage, c, 1) == 0 || !inlinable(d, s, stage)) return PASS;
-  if (pred_consumers(s, stage, c, 2) != 1 || !sp_has_attr(s, c[0], CONST_ATTR)) return PASS;
-  return first_unrolled(s, c[0]) > 0 ? APPLY_AND_STOP : PASS;
+  if (pred_consumers(s, stage, c, 2) != 1 || !sp_has_attr(s, c[0], TE_CONST_AXES)) return PASS;
+  return sp_loop_as(s, c[0], AN_UNROLL) > 0 ? APPLY_AND_STOP : PASS;
 }
 static void special_apply(Derive *d, State *s, int stage) {
   int c[1];
   pred_consumers(s, stage, c, 1);
-  state_compute_at(s, stage, c[0], first_unrolled(s, c[0]) - 1);
+  state_compute_at(s, stage, c[0], sp_loop_as(s, c[0], AN_UNROLL) - 1);
   emit(d, s, stage - 1);
 }
 

@@ -12,6 +12,8 @@ struct SearchTask {
   atomic_llong replayed, programs, traits; /* how often for candidates */
 };
 
+enum { MAX_LOOPS = 128 }; /* of a stage, as far as rules look */
+
 /* ---- reading states ---- */
 static inline const Axis *sp_axis(const State *s, int stage, int iter) {
   const Stage *g = &s->stage.at[stage];
@@ -24,6 +26,7 @@ bool sp_is_output(const State *s, int stage);
 bool sp_strictly_inlinable(const State *s, int stage);
 bool sp_large(const State *s, int stage); /* to inline it would blow up its reader */
 bool sp_has_reduce(const State *s, int stage);
+int sp_loop_as(const State *s, int stage, Annotation ann); /* the first loop that is annotated so; -1: none */
 int sp_single_consumer(const State *s, int stage);         /* -1: none */
 int sp_matched_consumer(const State *s, int stage);        /* single_matched_consumer; -1: none */
 bool sp_direct_producer(const State *s, int from, int to);

@@ -181,8 +181,7 @@ static void derive_flags(IrCtx *c, TeDag *d) {
     f->strictly_inlineable = !reads || (inlineable && !f->has_branch && !f->has_expensive);
     size[i] = inlined_size(c, op, &in);
     f->large = size[i] > MAX_INLINED;
-    f->needs_tiling =
-        !te_attr(op, "auto_scheduler_simplify_const_tensor_indices") && (reused >= 2 || (reused >= 1 && op->n_red > 0));
+    f->needs_tiling = !te_attr(op, TE_CONST_AXES) && (reused >= 2 || (reused >= 1 && op->n_red > 0));
     f->is_output = te_consumers(d, i, NULL) == 0;
   }
 }

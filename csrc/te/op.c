@@ -33,6 +33,12 @@ const TeAttr *te_attr(const TeOp *op, const char *key) {
   return NULL;
 }
 
+bool te_listed(int n, const TensorId *list, TensorId t) {
+  for (int i = 0; i < n; i++)
+    if (list[i] == t) return true;
+  return false;
+}
+
 static void check_shape(IrCtx *c, const char *name, int rank, const ExprId *shape) {
   Err *err = ir_err(c);
   int64_t total = 1;

@@ -55,6 +55,11 @@ const TeAttr *te_attr(const TeOp *op, const char *key); /* NULL if absent */
 double te_count_operations(IrCtx *c, int n, const TensorId *out, const char **why);
 /* The attribute of an operation all of which is computed, even what nobody reads: a last block that is full needs no guards. */
 #define TE_WHOLE "whole_extent"
+/* Attributes of TVM's: axes that tiling keeps whole; axes whose loops index constants; inputs that may be stored in another layout */
+#define TE_NO_SPLIT "auto_scheduler_no_split_at_inner"
+#define TE_CONST_AXES "auto_scheduler_simplify_const_tensor_indices"
+#define TE_FREE_LAYOUT "layout_free_placeholders"
+bool te_listed(int n, const TensorId *list, TensorId t);
 int64_t te_const(const IrCtx *c, ExprId e);             /* value of a literal; raises otherwise, naming the remedy */
 
 /* ---- DAG (dag.c) ---- */
