@@ -83,6 +83,11 @@ def get_flatten_name(fea):
     Returns
     -------
     list of str
+
+    Raises
+    ------
+    ValueError
+        The line is of a log of version 0.1.
     """
     if isinstance(fea, str):
         found = decode(fea)
