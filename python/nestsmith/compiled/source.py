@@ -228,7 +228,7 @@ def _of_torch(torch, model, example_inputs, shape):
     elif example_inputs is not None and pytorch.open_sizes(torch, model):
         args, kwargs = _call_of(torch, example_inputs)
         names = [k for k in model.graph_signature.user_inputs if k in kwargs]  # in the program's order, not the caller's
-        program = pytorch.bound(torch, model, (args, {**{k: kwargs[k] for k in names}, **kwargs}))
+        program = pytorch.bound(torch, model, args, {**{k: kwargs[k] for k in names}, **kwargs})
     else:
         program = model
     mod, params = frontend.from_pytorch(program, freeze_params=False)

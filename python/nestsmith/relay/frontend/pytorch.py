@@ -85,7 +85,7 @@ def from_pytorch(
             f"torch.jit.ScriptModule{hint}"
         )
     if (infos or example_inputs is not None) and open_sizes(torch, script_module):
-        script_module = bound(torch, script_module, _examples(torch, infos, example_inputs, "an exported program with open sizes"))
+        script_module = bound(torch, script_module, _examples(torch, infos, example_inputs, "an exported program with open sizes"), {})
     names = [name for name, _, _ in infos] if infos else None
     table = {**ATEN, **(custom_convert_map or {})}
     program = _Program(torch, _prepared(torch, script_module, table), table)
@@ -156,12 +156,12 @@ def open_sizes(torch, program):
     return None
 
 
-def bound(torch, program, tensors):
-    """A program with open sizes once more, with the sizes of these tensors, its inputs in order; what is no tensor among them has become
-    a part of the program."""
+def bound(torch, program, args, kwargs):
+    """A program with open sizes once more, with the sizes of these arguments' tensors, in its order; what is no tensor among them has
+    become a part of the program."""
     tree = torch.utils._pytree
-    leaves, spec = tree.tree_flatten(program.example_inputs or (tuple(tensors), {}))
-    left = [x for x in tree.tree_leaves(tuple(tensors)) if isinstance(x, torch.Tensor)]
+    leaves, spec = tree.tree_flatten(program.example_inputs or (tuple(args), kwargs))
+    left = [x for x in tree.tree_leaves((tuple(args), kwargs)) if isinstance(x, torch.Tensor)]
     places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
     if len(places) != len(left):
         raise ValueError(f"{len(left)} inputs are given for an exported program that takes {len(places)}")
