@@ -31,33 +31,16 @@ def _of_floats(attrs, types):
 
 
 # Without a rule of layout: the reduced axis stays where the network has it, innermost as a rule.
-register(
-    "nn.softmax",
-    ANCHOR,
-    _same,
-    lambda attrs, x: softmax_numpy(x, attrs.axis),
-    colour=NEVER,
-    loops=lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
-    ranked=False,
-)
-register(
-    "nn.fast_softmax",
-    ANCHOR,
-    _same,
-    lambda attrs, x: softmax_numpy(x, attrs.axis),
-    colour=NEVER,
-    loops=lambda a, x, c, t: topi.nn.softmax(x[0], a.axis),
-    ranked=False,
-)
-register(
-    "nn.log_softmax",
-    ANCHOR,
-    _same,
-    lambda attrs, x: softmax_numpy(x, attrs.axis, log=True),
-    colour=NEVER,
-    loops=lambda a, x, c, t: topi.nn.log_softmax(x[0], a.axis),
-    ranked=False,
-)
+for _name, _loops in {"softmax": topi.nn.softmax, "fast_softmax": topi.nn.softmax, "log_softmax": topi.nn.log_softmax}.items():
+    register(
+        f"nn.{_name}",
+        ANCHOR,
+        _same,
+        lambda attrs, x, log=_name == "log_softmax": softmax_numpy(x, attrs.axis, log=log),
+        colour=NEVER,
+        loops=lambda a, x, c, t, loops=_loops: loops(x[0], a.axis),
+        ranked=False,
+    )
 register(
     "nn.relu",
     ELEMWISE,

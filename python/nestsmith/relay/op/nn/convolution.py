@@ -177,18 +177,14 @@ def _conv2d_loops(a, x, c, target):
     return topi.nn.conv(data, weight, strides, padding, dilation, a.groups, a.data_layout, a.kernel_layout, dtype)
 
 
+def _convolved(a, x, c):
+    """What topi's convolutions of any number of axes are given."""
+    window = list(a.strides), list(a.padding), list(a.dilation)
+    return x[0], x[1], *window, a.groups, a.data_layout, a.kernel_layout, c.checked_type.dtype
+
+
 def _conv_loops(a, x, c, target):
-    return topi.nn.conv(
-        x[0],
-        x[1],
-        list(a.strides),
-        list(a.padding),
-        list(a.dilation),
-        a.groups,
-        a.data_layout,
-        a.kernel_layout,
-        c.checked_type.dtype,
-    )
+    return topi.nn.conv(*_convolved(a, x, c))
 
 
 for _d in (1, 2, 3):
@@ -218,18 +214,7 @@ register("nn.contrib_conv2d_NCHWc", ANCHOR, _blocked_infer, colour=ALWAYS, loops
 
 
 def _conv2d_transpose_loops(a, x, c, target):
-    return topi.nn.conv2d_transpose(
-        x[0],
-        x[1],
-        list(a.strides),
-        list(a.padding),
-        list(a.dilation),
-        a.groups,
-        a.data_layout,
-        a.kernel_layout,
-        c.checked_type.dtype,
-        list(a.output_padding),
-    )
+    return topi.nn.conv2d_transpose(*_convolved(a, x, c), list(a.output_padding))
 
 
 register(
