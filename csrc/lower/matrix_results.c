@@ -1,0 +1,142 @@
+/* matrix_results: the sums of a product on tensor cores are stored, with whatever the stage does to them.
+ *
+ * Where there are too few tiles for the device, `split` blocks share the sum of each. Where the device has clusters they add up
+ * among themselves, else a second kernel does.
+ */
+#include "lower/matrix.h"
+
+typedef struct {
+  Mx *x;
+  ExprId value;
+} Result;
+static ExprId sum_to_value(IrCtx *c, ExprId e, void *arg) {
+  const Result *r = arg;
+  if (ir_kind(c, e) != IR_READ || ir_node(c, e)->sym != r->x->v.sum) return e;
+  DType t = ir_type(c, e);
+  return dtype_eq(t, DT_F32) ? r->value : ex_cast(c, t, r->value);
+}
+
+static Stmt *result(Mx *x, ExprId m, ExprId n, ExprId one, ExprId acc) {
+  IrCtx *c = x->c;
+  const TeOp *op = x->st->op;
+  int stage = (int)(x->st - x->env->s->stage.at);
+  VarSub sub[MX_SUBS];
+  int k = mx_place(x, &x->v.m, m, sub), to = k;
+  k += mx_place(x, &x->v.n, n, sub + k);
+  if (one) sub[to + x->v.n.n - 1].value = ex_add(c, sub[to + x->v.n.n - 1].value, one);
+  k += mx_place(x, &x->v.batch, x->batch, sub + k);
+  ExprId body = x->env->body[stage] ? x->env->body[stage][0] : op->body[0], value = element(x, x->acc, acc);
+  if (x->v.sum) {
+    Result r = {x, value};
+    value = ex_map(c, ex_subst(c, mx_loads(x, body), k, sub), sum_to_value, &r);
+  } else if (!dtype_eq(ir_type(c, body), DT_F32))
+    value = ex_cast(c, ir_type(c, body), value);
+  ExprId *idx = arena_array(ir_arena(c), ExprId, op->n_axis + 1);
+  for (int i = 0; i < op->n_axis; i++) idx[i] = ex_subst(c, ex_var(c, op->axis[i].var), k, sub);
+  return st_store(c, mapu_get(x->env->buf_of, (uint64_t)op->out[0], 0), op->n_axis, idx, value);
+}
+
+/* A part of a sum, for the kernel that adds up: [part, batch, m, n]. */
+static ExprId partial_at(Mx *x, ExprId part, ExprId m, ExprId n) {
+  ExprId matrix = ex_add(x->c, scaled(x, part, x->v.batch.size), x->batch);
+  return ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, matrix, x->v.m.size), m), x->v.n.size), n);
+}
+
+/* Neighbours along n are neighbours in memory, so that two can be stored at once. */
+static bool in_pairs(const Mx *x) {
+  const TeOp *op = x->st->op;
+  const MatrixIndex *d = &x->v.n;
+  return d->n && op->n_axis && d->var[d->n - 1] == op->axis[op->n_axis - 1].var && d->extent[d->n - 1] % 2 == 0 &&
+         dtype_eq(ir_var_info(x->c, d->var[d->n - 1])->type, DT_I32);
+}
+
+/* Row and column of the matrix that a thread's sums of a warp's instruction (i, j) belong to: the upper or lower half of its
+ * rows, the first of two neighbours. */
+static ExprId result_row(Mx *x, ExprId i, ExprId half) {
+  ExprId first = ex_add(x->c, x->a.first, mx_warp_row(x));
+  return tidy(x, ex_add(x->c, first, ex_add(x->c, mx_instruction_row(x, i), mx_acc_row(x, scaled(x, half, 2)))));
+}
+static ExprId result_col(Mx *x, ExprId j) {
+  ExprId first = ex_add(x->c, x->b.first, mx_warp_col(x));
+  return tidy(x, ex_add(x->c, first, ex_add(x->c, scaled(x, j, 8), mx_acc_col(x, num(x, 0)))));
+}
+
+/* Stores two neighbours, as far as they are inside; ready: what is stored are results, not parts of sums. */
+static Stmt *neighbours(Mx *x, ExprId m, ExprId n, ExprId at, bool ready) {
+  IrCtx *c = x->c;
+  bool pairs = ready ? in_pairs(x) : x->v.n.size % 2 == 0;
+  Loop e = loop(x, "e", 2, pairs ? FOR_VECTOR : FOR_UNROLLED);
+  ExprId next = tidy(x, ex_add(c, n, var(x, e.v))), acc = ex_add(c, at, var(x, e.v));
+  Stmt *s = ready ? result(x, m, pairs ? n : next, pairs ? var(x, e.v) : 0, acc)
+                  : store(x, x->partial, partial_at(x, x->part, m, next), element(x, x->acc, acc));
+  ExprId in_n = x->v.n.size % x->t.block_n ? less(x, pairs ? n : next, x->v.n.size) : 0,
+         in_m = x->v.m.size % x->t.block_m ? less(x, m, x->v.m.size) : 0;
+  if (in_n && !pairs) s = st_if(c, in_n, false, s, NULL);
+  s = around(x, e, s);
+  ExprId in = both(x, in_m, pairs ? in_n : 0);
+  return in ? st_if(c, in, false, s, NULL) : s;
+}
+
+Stmt *mx_results(Mx *x) {
+  IrCtx *c = x->c;
+  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED),
+       h = loop(x, "h", 2, FOR_UNROLLED);
+  ExprId at = ex_add(c, scaled(x, ex_add(c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4), scaled(x, var(x, h.v), 2));
+  Stmt *s = neighbours(x, result_row(x, var(x, i.v), var(x, h.v)), result_col(x, var(x, j.v)), at, x->t.split == 1);
+  return around(x, i, around(x, h, around(x, j, s)));
+}
+
+/* The second kernel of a split sum: a thread adds up the parts of one or two neighbours, in their order. */
+enum { ADDERS = 128 };
+Stmt *mx_add_up(Mx *x) {
+  IrCtx *c = x->c;
+  int w = in_pairs(x) ? 2 : 1;
+  int64_t all = x->v.batch.size * x->v.m.size * (x->v.n.size / w);
+  Loop block = loop(x, "blockIdx.x", i64_ceildiv(all, ADDERS), FOR_BLOCK_X),
+       thread = loop(x, "threadIdx.x", ADDERS, FOR_THREAD_X), z = loop(x, "z", w, FOR_UNROLLED),
+       part = loop(x, "part", x->t.split, FOR_UNROLLED), i = loop(x, "i", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED),
+       e = loop(x, "e", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED);
+  ExprId at = ex_add(c, scaled(x, var(x, block.v), ADDERS), var(x, thread.v));
+  ExprId n = scaled(x, rest(x, at, x->v.n.size / w), w), row = quot(x, at, x->v.n.size / w);
+  ExprId m = tidy(x, rest(x, row, x->v.m.size));
+  n = tidy(x, n);
+  x->batch = tidy(x, quot(x, row, x->v.m.size));
+  x->acc = array(x, "total", DT_F32, SC_LOCAL, w);
+  Stmt *zero = around(x, z, store(x, x->acc, var(x, z.v), ex_flt(c, DT_F32, 0)));
+  ExprId from = element(x, x->partial, partial_at(x, var(x, part.v), m, ex_add(c, n, var(x, i.v))));
+  Stmt *add = store(x, x->acc, var(x, i.v), ex_add(c, element(x, x->acc, var(x, i.v)), from));
+  Stmt *s = seq(x, seq(x, zero, around(x, part, around(x, i, add))),
+                around(x, e, result(x, m, n, w > 1 ? var(x, e.v) : 0, var(x, e.v))));
+  if (all % ADDERS) s = st_if(c, less(x, at, all), false, s, NULL);
+  return around(x, block, around(x, thread, st_alloc(c, x->acc, s)));
+}
+
+/* A cluster's blocks add up among themselves: each leaves its sums in its shared memory, by thread, and adds up every so
+ * manieth pair of neighbours of all blocks, in their order. Nobody leaves before all have read. */
+Stmt *mx_add_up_here(Mx *x) {
+  IrCtx *c = x->c;
+  int n = x->mi * x->ni * 2, by = x->t.split; /* pairs of a thread, blocks */
+  Loop z = loop(x, "z", 2 * n, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(n, by), FOR_UNROLLED),
+       zero = loop(x, "z", 2, FOR_UNROLLED), part = loop(x, "part", by, FOR_UNROLLED),
+       i = loop(x, "i", 2, FOR_UNROLLED);
+  ExprId tid = var(x, x->tid), none = num(x, 0);
+  Stmt *s =
+      mx_commit(x) ? call(x, IN_COPY_WAIT, 1, &none) : NULL; /* copies of nothing are on their way to the slices */
+  s = seq(x, s, low_barrier(c));
+  Stmt *keep = store(x, x->mine, ex_add(c, scaled(x, var(x, z.v), x->threads), tid), element(x, x->acc, var(x, z.v)));
+  s = seq(x, seq(x, s, around(x, z, keep)), call(x, IN_CLUSTER_SYNC, 0, NULL));
+  ExprId pair = ex_add(c, scaled(x, var(x, turn.v), by), x->part);
+  Stmt *sum = around(x, zero, store(x, x->total, var(x, zero.v), ex_flt(c, DT_F32, 0)));
+  ExprId from = ex_add(c, scaled(x, ex_add(c, scaled(x, pair, 2), var(x, i.v)), x->threads), tid);
+  ExprId args[] = {element(x, x->other, var(x, i.v)), element(x, x->mine, from), var(x, part.v)};
+  Stmt *add =
+      store(x, x->total, var(x, i.v), ex_add(c, element(x, x->total, var(x, i.v)), element(x, x->other, var(x, i.v))));
+  sum = seq(x, sum, around(x, part, seq(x, around(x, i, call(x, IN_CLUSTER_READ, 3, args)), around(x, i, add))));
+  ExprId tile = tidy(x, quot(x, pair, 2));
+  x->acc = x->total;
+  Stmt *out = neighbours(x, result_row(x, quot(x, tile, x->ni), rest(x, pair, 2)), result_col(x, rest(x, tile, x->ni)),
+                         num(x, 0), true);
+  sum = seq(x, sum, out);
+  if (n % by) sum = st_if(c, less(x, pair, n), false, sum, NULL);
+  return seq(x, seq(x, s, around(x, turn, sum)), call(x, IN_CLUSTER_SYNC, 0, NULL));
+}

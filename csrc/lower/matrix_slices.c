@@ -1,0 +1,236 @@
+/* matrix_slices: the slices of the factors of a product on tensor cores, in shared memory, and their copies.
+ *
+ * Elements are found by index arithmetic on (row, k), so that a convolution needs no copy of its data; an element outside of the
+ * matrix, or in a convolution's padding, is a copy of zeros.
+ *
+ * A slice keeps in one line of shared memory what follows each other in global memory, along k or along the rows, so that
+ * copies have up to 16 bytes; `ldmatrix` transposes what lies the other way round, which it can for 16-bit types only. Chunks
+ * of 16 bytes change places within their line, by XOR with the number of the line: eight lines that are read together are in
+ * different banks. What is not contiguous, or not a plain element, passes through registers: read before the products, so
+ * that it arrives during them, stored behind them.
+ */
+#include "lower/matrix.h"
+
+enum { SMALL_FACTOR = 64, GROUP_LINE = 128, GROUP_ALIGN = 1024 };
+
+ExprId mx_loads(Mx *x, ExprId e) { return low_loads(x->c, e, x->env->buf_of, x->st->op->name, x->v.sum); }
+
+/* Values of the dimensions of x at the position `at`. */
+int mx_place(Mx *x, const MatrixIndex *d, ExprId at, VarSub *sub) {
+  for (int i = d->n - 1; i >= 0; i--) {
+    ExprId v = tidy(x, i ? rest(x, at, d->extent[i]) : at);
+    DType t = ir_var_info(x->c, d->var[i])->type;
+    sub[i] = (VarSub){d->var[i], dtype_eq(t, DT_I32) ? v : ex_cast(x->c, t, v)};
+    at = quot(x, at, d->extent[i]);
+  }
+  return d->n;
+}
+
+static void split_value(Mx *x, Side *s, ExprId e) {
+  IrCtx *c = x->c;
+  e = mx_loads(x, e);
+  bool choice = ir_kind(c, e) == IR_SELECT || (ir_kind(c, e) == IR_CALL && ir_node(c, e)->sym == IN_IF_THEN_ELSE);
+  s->value = e;
+  if (!choice || ir_kind(c, ir_kid(c, e, 2)) != IR_FLT || ir_node(c, ir_kid(c, e, 2))->u.f != 0) return;
+  s->cond = ir_kid(c, e, 0);
+  s->value = ir_kid(c, e, 1);
+}
+
+/* ---- which way a slice lies ---- */
+
+/* Does the element at position w*q + i of that axis follow the one at w*q, for all i < w? aligned: and can they be copied at
+ * once? */
+static bool contiguous(Mx *x, const Side *s, VarId axis, int64_t extent, int64_t w, bool aligned) {
+  IrCtx *c = x->c;
+  if (ir_kind(c, s->value) != IR_LOAD || extent % w) return false;
+  const IrBuffer buf = *ir_buffer(c, ir_node(c, s->value)->sym);
+  int n = ir_node(c, s->value)->n;
+  int64_t row;
+  Arith *ar = ar_new(c);
+  const MatrixIndex *all[] = {&x->v.batch, &x->v.m, &x->v.n, &x->v.k};
+  for (int k = 0; k < NS_COUNT(all); k++)
+    for (int i = 0; i < all[k]->n; i++) ar_bind_range(ar, all[k]->var[i], num(x, 0), num(x, all[k]->extent[i]));
+  VarId q = ir_var_new(c, "q", DT_I32, false), i = ir_var_new(c, "i", DT_I32, false);
+  ar_bind_range(ar, q, num(x, 0), num(x, extent / w));
+  ar_bind_range(ar, i, num(x, 0), num(x, w));
+  ExprId from = scaled(x, var(x, q), w), at = ex_add(c, from, var(x, i));
+  DType t = ir_var_info(c, axis)->type;
+  if (!dtype_eq(t, DT_I32)) from = ex_cast(c, t, from), at = ex_cast(c, t, at);
+  VarSub first = {axis, from}, here = {axis, at};
+  for (int d = 0; d < n; d++) {
+    ExprId e = ir_kid(c, s->value, d), x0 = ar_simplify(ar, ex_subst(c, e, 1, &first)),
+           xi = ar_simplify(ar, ex_subst(c, e, 1, &here));
+    ExprId want =
+        d == n - 1 ? ex_add(c, x0, dtype_eq(ir_type(c, x0), DT_I32) ? var(x, i) : ex_cast(c, DT_I64, var(x, i))) : x0;
+    if (!ar_prove_eq(ar, xi, want)) return false;
+    if (d < n - 1 || !aligned) continue;
+    Residue r = ar_residue(ar, x0);
+    if (r.coeff % w || r.base % w) return false;
+    if (n > 1 && (!ex_const_int(c, buf.extent[d], &row) || row % w)) return false;
+  }
+  if (!s->cond || !aligned) return true;
+  return ar_simplify(ar, ex_subst(c, s->cond, 1, &first)) == ar_simplify(ar, ex_subst(c, s->cond, 1, &here));
+}
+
+static int widest(Mx *x, const Side *s, const MatrixIndex *d, int block) {
+  int w = MX_CHUNK / x->bytes;
+  if (d->n == 0) return 1;
+  while (w > 1 && (block % w || !contiguous(x, s, d->var[d->n - 1], d->extent[d->n - 1], w, true))) w /= 2;
+  return w;
+}
+
+/* Can a warpgroup take its part of lines along the rows? Those of 128 bytes at most are a panel, and its part is whole ones or lies
+ * in one. */
+static bool in_panels(const Mx *x, const Side *s) {
+  int bytes = s->block * x->bytes, own = (s == &x->a ? x->t.warp_m : x->t.warp_n) * x->bytes;
+  int line = bytes < GROUP_LINE ? bytes : GROUP_LINE;
+  return (line == 32 || line == 64 || line == GROUP_LINE) && bytes % line == 0 && (own % line == 0 || line % own == 0);
+}
+
+static void lie(Mx *x, Side *s) {
+  const MatrixIndex *r = s->rows, *k = &x->v.k;
+  int along_k = widest(x, s, k, x->t.block_k), along_rows = widest(x, s, r, s->block);
+  bool next_row =
+      r->n > 0 && r->extent[r->n - 1] > 1 && contiguous(x, s, r->var[r->n - 1], r->extent[r->n - 1], 1, false);
+  if (next_row) { /* by one only: the next element of a row of the tensor */
+    int w = 2;
+    while (w < SMALL_FACTOR && r->extent[r->n - 1] % w) w++;
+    next_row =
+        contiguous(x, s, r->var[r->n - 1], r->extent[r->n - 1], w < SMALL_FACTOR ? w : r->extent[r->n - 1], false);
+  }
+  s->by_k = x->bytes == 4 || along_k > along_rows || (along_k == along_rows && !next_row);
+  s->by_k |= mx_grouped(x) && !in_panels(x, s);
+  s->rows_first = along_k == 1 && next_row;
+  s->vec = s->by_k ? along_k : along_rows;
+  s->async = s->vec * x->bytes >= 4 && ir_kind(x->c, s->value) == IR_LOAD &&
+             dtype_eq(ir_buffer(x->c, ir_node(x->c, s->value)->sym)->type, x->v.type);
+  if (!s->async) s->vec = 1;
+  s->lines = s->by_k ? s->block : x->t.block_k;
+  s->line = s->by_k ? x->t.block_k : s->block;
+  s->panel = mx_grouped(x) && s->line * x->bytes > GROUP_LINE ? GROUP_LINE / x->bytes : s->line;
+  int chunks = s->panel * x->bytes / MX_CHUNK;
+  bool power = chunks > 1 && (chunks & (chunks - 1)) == 0 && s->panel * x->bytes % MX_CHUNK == 0;
+  s->mask = !power ? 1 : chunks < 8 ? chunks : 8;
+  s->shift = 8 / s->mask;
+  s->pitch =
+      (s->panel * x->bytes + MX_CHUNK - 1) / MX_CHUNK * (MX_CHUNK / x->bytes) + (power ? 0 : MX_CHUNK / x->bytes);
+}
+
+/* The axis of k that runs fastest is the one along which most can be copied at once. */
+static void order_k(Mx *x) {
+  MatrixIndex kept = x->v.k, *k = &x->v.k;
+  int best = -1, most = 0;
+  for (int i = kept.n - 1; i >= 0; i--) {
+    int score = 0;
+    const Side *s[] = {&x->a, &x->b};
+    for (int q = 0; q < 2; q++)
+      for (int w = MX_CHUNK / x->bytes; w > 1; w /= 2)
+        if (contiguous(x, s[q], kept.var[i], kept.extent[i], w, true)) {
+          score += w;
+          break;
+        }
+    if (best < 0 || score > most) best = i, most = score;
+  }
+  if (best < 0) return;
+  for (int i = best; i + 1 < kept.n; i++) k->var[i] = kept.var[i + 1], k->extent[i] = kept.extent[i + 1];
+  k->var[kept.n - 1] = kept.var[best], k->extent[kept.n - 1] = kept.extent[best];
+}
+
+int64_t mx_panel_size(const Side *s) { return (int64_t)s->lines * s->pitch; }
+static int64_t slice(const Side *s) { return mx_panel_size(s) * (s->line / s->panel); }
+
+/* What both factors are, which way their slices lie, and the buffers for them. */
+void mx_slices(Mx *x) {
+  Side *s[] = {&x->a, &x->b};
+  split_value(x, &x->a, x->v.a);
+  split_value(x, &x->b, x->v.b);
+  order_k(x);
+  for (int i = 0; i < 2; i++) {
+    lie(x, s[i]);
+    s[i]->shared = array(x, i ? "B.slices" : "A.slices", x->v.type, SC_SHARED, x->t.stages * slice(s[i]));
+    if (mx_grouped(x)) ir_buffer(x->c, s[i]->shared)->align = GROUP_ALIGN;
+    s[i]->passing = array(x, i ? "B.passing" : "A.passing", x->v.type, SC_LOCAL,
+                          i64_ceildiv(s[i]->lines * s[i]->line / s[i]->vec, x->threads));
+  }
+}
+
+/* ---- copies ---- */
+
+/* The slice with that number among those of the block's part of the sum. */
+static ExprId of_part(Mx *x, ExprId kt) { return ex_add(x->c, scaled(x, x->part, x->tiles), kt); }
+
+/* Where element e of a line would be if chunks did not change places. */
+ExprId mx_line_spot(Mx *x, const Side *s, ExprId slot, ExprId line, ExprId *e) {
+  ExprId base = ex_add(x->c, scaled(x, slot, slice(s)), scaled(x, line, s->pitch));
+  if (s->panel == s->line) return base;
+  base = ex_add(x->c, base, scaled(x, quot(x, *e, s->panel), mx_panel_size(s)));
+  *e = tidy(x, rest(x, *e, s->panel));
+  return base;
+}
+
+/* Where element e of a line is; line and e may be any expressions. */
+ExprId mx_spot(Mx *x, const Side *s, ExprId slot, ExprId line, ExprId e) {
+  int per = MX_CHUNK / x->bytes;
+  ExprId base = mx_line_spot(x, s, slot, line, &e);
+  if (s->mask == 1) return ex_add(x->c, base, e);
+  ExprId two[] = {tidy(x, quot(x, e, per)), tidy(x, rest(x, quot(x, line, s->shift), s->mask))};
+  ExprId chunk = ex_call(x->c, IN_BXOR, DT_I32, 2, two);
+  return ex_add(x->c, ex_add(x->c, base, scaled(x, chunk, per)), tidy(x, rest(x, e, per)));
+}
+
+typedef struct {
+  ExprId at, cond, value;
+} Piece; /* place in shared memory; element there */
+
+/* What a thread copies in its i-th turn, lane j of it; kt counts the slices of the block's part of the sum. */
+static Piece piece(Mx *x, const Side *s, ExprId kt, ExprId slot, ExprId turn, ExprId j) {
+  IrCtx *c = x->c;
+  int per_line = s->line / s->vec;
+  ExprId q = ex_add(c, scaled(x, turn, x->threads), var(x, x->tid));
+  bool swap = s->rows_first && s->by_k;
+  ExprId line = tidy(x, swap ? rest(x, q, s->lines) : quot(x, q, per_line)),
+         e = tidy(x, scaled(x, swap ? quot(x, q, s->lines) : rest(x, q, per_line), s->vec));
+  if (j) e = ex_add(c, e, j);
+  ExprId row = tidy(x, ex_add(c, s->first, s->by_k ? line : e)),
+         k = tidy(x, ex_add(c, scaled(x, of_part(x, kt), x->t.block_k), s->by_k ? e : line));
+  VarSub sub[MX_SUBS];
+  int n = mx_place(x, s->rows, row, sub);
+  n += mx_place(x, &x->v.k, k, sub + n);
+  n += mx_place(x, &x->v.batch, x->batch, sub + n);
+  Piece p = {.at = mx_spot(x, s, slot, line, e)};
+  p.value = ex_subst(c, s->value, n, sub);
+  if (s->cond) p.cond = ex_subst(c, s->cond, n, sub);
+  p.cond = both(x, less(x, k, x->v.k.size), p.cond);
+  if (x->t.split > 1) p.cond = both(x, less(x, kt, x->tiles), p.cond); /* what follows is another block's */
+  if (s->rows->size % s->block) p.cond = both(x, less(x, row, s->rows->size), p.cond);
+  p.cond = tidy(x, p.cond);
+  return p;
+}
+static ExprId or_zero(Mx *x, Piece p) {
+  ExprId k[] = {p.cond, p.value, ex_flt(x->c, x->v.type, 0)};
+  return ex_is_int(x->c, p.cond, 1) ? p.value : ex_call(x->c, IN_IF_THEN_ELSE, x->v.type, 3, k);
+}
+
+Stmt *mx_copy(Mx *x, const Side *s, ExprId kt, ExprId slot, CopyPart part) {
+  int n = s->lines * s->line / s->vec;
+  Loop turn = loop(x, "turn", i64_ceildiv(n, x->threads), FOR_UNROLLED);
+  Loop j = loop(x, "j", s->vec, FOR_VECTOR);
+  bool wide = mx_plain(x) && s->vec > 1;
+  Piece p = piece(x, s, kt, slot, var(x, turn.v), wide ? var(x, j.v) : 0);
+  Stmt *body;
+  if (part == COPY && s->async && !mx_plain(x)) {
+    ExprId args[] = {num(x, s->vec), element(x, s->shared, p.at), p.value, p.cond};
+    body = call(x, IN_COPY_ASYNC, 4, args);
+  } else if (part == PUT)
+    body = store(x, s->shared, p.at, element(x, s->passing, var(x, turn.v)));
+  else
+    body =
+        part == FETCH ? store(x, s->passing, var(x, turn.v), or_zero(x, p)) : store(x, s->shared, p.at, or_zero(x, p));
+  if (wide) body = around(x, j, body);
+  if (n % x->threads) {
+    ExprId q = ex_add(x->c, scaled(x, var(x, turn.v), x->threads), var(x, x->tid));
+    body = st_if(x->c, less(x, q, n), false, body, NULL);
+  }
+  return around(x, turn, body);
+}
+Stmt *mx_commit(Mx *x) { return (x->a.async || x->b.async) && !mx_plain(x) ? call(x, IN_COPY_COMMIT, 0, NULL) : NULL; }
