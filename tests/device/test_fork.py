@@ -1,6 +1,7 @@
 """Forked children beside running threads: each computes, and none waits for a thread that only its parent has."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,7 +21,7 @@ BEGIN = textwrap.dedent("""
 
     PATIENCE = %d
     os.chdir(tempfile.mkdtemp(dir=sys.argv[1]))
-    faulthandler.register(signal.SIGALRM, chain=True)  # a child that hangs says where, and dies
+    faulthandler.register(signal.SIGALRM, chain=True)  # who hangs says where, and dies
 
     A = te.placeholder((64, 64), name="A")
     B = te.compute((64, 64), lambda i, j: A[i, j] + 1, name="B")
@@ -103,7 +104,17 @@ BEGIN = BEGIN % PATIENCE
 def run(code, tmp_path, limit=PATIENCE, **environment):
     env = {**os.environ, "NESTSMITH_NUM_THREADS": "2", **environment}
     program = [sys.executable, "-c", BEGIN + textwrap.dedent(code), str(tmp_path)]
-    return subprocess.run(program, capture_output=True, text=True, timeout=limit, env=env)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(program, text=True, env=env, start_new_session=True, **pipes) as p:
+        try:
+            out, err = p.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(p.pid, signal.SIGALRM)  # its children, too
+            try:
+                out, err = p.communicate(timeout=PATIENCE)
+            finally:
+                p.kill()
+        return subprocess.CompletedProcess([], p.returncode, out, err)
 
 
 FORKS = """
