@@ -16,7 +16,8 @@ import numpy as np
 
 from nestsmith import auto_scheduler, compiled, numerics
 from nestsmith.auto_scheduler.holdings import Holdings
-from nestsmith.auto_scheduler.measure_record import decode_workload_key, no_log
+from nestsmith.auto_scheduler.log_files import no_log
+from nestsmith.auto_scheduler.workload_keys import decode_workload_key
 from nestsmith.compiled import build, source
 from nestsmith.runtime import num_threads
 from nestsmith.target import Target

@@ -24,7 +24,7 @@ import numpy as np
 from nestsmith import _core, auto_scheduler, relay
 from nestsmith.auto_scheduler.cost import seconds
 from nestsmith.auto_scheduler.learned_model import packaged
-from nestsmith.auto_scheduler.measure_record import lines_of
+from nestsmith.auto_scheduler.log_files import lines_of
 from nestsmith.target import Target
 
 __all__ = ["collect", "train", "save", "packaged", "evaluate", "main"]

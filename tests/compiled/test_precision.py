@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from nestsmith import _core, auto_scheduler, relay, transform
-from nestsmith.auto_scheduler import MeasureInput, MeasureResult, measure_record, relay_integration, search_policy
+from nestsmith.auto_scheduler import (
+    MeasureInput,
+    MeasureResult,
+    measure_record,
+    relay_integration,
+    search_policy,
+    workload_keys,
+)
 from nestsmith.compiled import build, schedules
 from nestsmith.compiled.limits import of_gpu
 from nestsmith.compiled.report import Layer
@@ -177,7 +184,7 @@ def test_why_there_is_no_record_goes_by_the_mode_of_the_task(pair, tmp_path, cap
 def test_records_of_a_mode_that_is_not_allowed_hide_no_compatible_ones(pair, log):
     strict = pair[0][0]
     lines = open(log).read().splitlines(keepends=True)
-    name, *sizes = measure_record.decode_workload_key(strict.workload_key)
+    name, *sizes = workload_keys.decode_workload_key(strict.workload_key)
     smaller = json.dumps([name, *(1 if isinstance(n, int) else n for n in sizes[0])])
     fields = json.loads(lines[0])
     fields["i"][0][0] = smaller

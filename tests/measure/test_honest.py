@@ -16,7 +16,7 @@ import helpers
 import nestsmith as ns
 from helpers import PATIENCE, endless, wait_until, when
 from nestsmith import _core, auto_scheduler, te
-from nestsmith.auto_scheduler import cost, log_tools
+from nestsmith.auto_scheduler import cost, log_tools, marks
 from nestsmith.auto_scheduler import measure_record as records
 from nestsmith.auto_scheduler.measure import MeasureInput, MeasureResult, details
 
@@ -202,7 +202,7 @@ def test_marks_round_trip(tmp_path):
     plain = records.dump_record_to_string(inp, MeasureResult([1e-5], 0, "", 0.3, 1700000000))
     assert plain.endswith('"v": "v0.6"}\n') and not cost.is_quick(records.load_record_from_string(plain)[1])
     for strange in ("v0.6 n=x y=1 z", "v0.6  ", "v0.5 stage=quick", "nonsense"):
-        assert isinstance(records.read_marks(strange), dict)
+        assert isinstance(marks.read_marks(strange), dict)
 
 
 def test_full_results_come_first(tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nestsmith import auto_scheduler as asch
-from nestsmith.auto_scheduler import log_tools
+from nestsmith.auto_scheduler import log_tools, workload_keys
 from nestsmith.auto_scheduler import measure_record as mr
 
 DATA = Path(__file__).parent.parent / "data"
@@ -84,9 +84,9 @@ def test_best_record(tmp_path):
 
 
 def test_keys():
-    assert mr.decode_workload_key('["h", [1, 2], 3]') == mr.decode_workload_key('["h", 1, [2, 3]]') == ("h", (1, 2, 3))
-    assert mr.decode_workload_key("plain") == ("plain", None)
-    factor = mr.calc_workload_dis_factor
+    assert workload_keys.decode_workload_key('["h", [1, 2], 3]') == workload_keys.decode_workload_key('["h", 1, [2, 3]]') == ("h", (1, 2, 3))
+    assert workload_keys.decode_workload_key("plain") == ("plain", None)
+    factor = workload_keys.calc_workload_dis_factor
     assert factor(("h", (8, 0, "x")), ("h", (2, 0, "x"))) == 4
     for wanted, recorded in ((("h", (8,)), ("h", (3,))), (("h", (0,)), ("h", (1,))), (("h", ()), ("g", ()))):
         assert factor(wanted, recorded) == float("inf")

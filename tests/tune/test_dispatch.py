@@ -9,7 +9,7 @@ import pytest
 import nestsmith as ns
 from nestsmith import auto_scheduler
 from nestsmith.auto_scheduler.dispatcher import DispatchContext, FallbackContext
-from nestsmith.auto_scheduler.measure_record import calc_workload_dis_factor, decode_workload_key
+from nestsmith.auto_scheduler.workload_keys import calc_workload_dis_factor, decode_workload_key
 
 HW = [-1, 16, 64, 49152, 2147483647, 1024, 8, 32]
 

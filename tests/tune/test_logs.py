@@ -15,7 +15,7 @@ from matmuls import tasks_of
 
 import nestsmith as ns
 from nestsmith import _core, auto_scheduler
-from nestsmith.auto_scheduler import MeasureInput, MeasureResult, cost, log_tools, measure_record, notebook
+from nestsmith.auto_scheduler import MeasureInput, MeasureResult, cost, log_files, log_tools, measure_record, notebook
 
 DATA = Path(__file__).parent.parent / "data"
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
@@ -124,7 +124,7 @@ def test_two_writers(tmp_path):
     out = tmp_path / "log.json"
     code = """
     import sys
-    from nestsmith.auto_scheduler.measure_record import append_text
+    from nestsmith.auto_scheduler.log_files import append_text
     for _ in range(200):
         append_text(sys.argv[1], sys.argv[2] * 7)
     """
@@ -171,7 +171,7 @@ def test_torn_line(tmp_path, caplog):
     out.write_text(line("k", 1.0) + line("k", 2.0)[:50])
     with caplog.at_level(logging.INFO):
         assert costs(out) == [1.0] and "incomplete" in caplog.text
-    measure_record.append_text(out, line("k", 3.0))
+    log_files.append_text(out, line("k", 3.0))
     caplog.clear()
     assert costs(out) == [1.0, 3.0] and "1 broken lines were skipped (line 2)" in caplog.text
 

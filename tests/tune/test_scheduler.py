@@ -16,8 +16,8 @@ from matmuls import options, small, tasks_of
 import nestsmith as ns
 from helpers import PATIENCE
 from nestsmith import auto_scheduler, te
-from nestsmith.auto_scheduler.measure_record import decode_workload_key, size_factor
 from nestsmith.auto_scheduler.relatives import fitted
+from nestsmith.auto_scheduler.workload_keys import decode_workload_key, size_factor
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 

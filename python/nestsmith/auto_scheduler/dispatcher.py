@@ -15,16 +15,10 @@ from ..numerics import math_mode, mode_fits
 from ..relay.passes import PassContext
 from .cost import NOTHING, rank_of
 from .holdings import Holdings, architecture, named
-from .measure_record import (
-    RecordReader,
-    calc_workload_dis_factor,
-    decode_workload_key,
-    known_targets,
-    missing_log,
-    no_log,
-    size_factor,
-)
+from .log_files import missing_log, no_log
+from .measure_record import RecordReader, known_targets
 from .relatives import fitted
+from .workload_keys import calc_workload_dis_factor, decode_workload_key, size_factor
 
 __all__ = ["DispatchContext", "ApplyHistoryBest", "FallbackContext", "tell_history"]
 

@@ -13,7 +13,9 @@ from nestsmith import _core
 from ..numerics import math_mode, mode_fits
 from ..relay.passes import PassContext
 from .cost import NOTHING, rank_of
-from .measure_record import decode_workload_key, log_groups, no_log
+from .log_files import no_log
+from .measure_record import log_groups
+from .workload_keys import decode_workload_key
 
 __all__ = ["Holdings", "architecture", "mode_of", "named", "place"]
 

@@ -32,24 +32,13 @@ from collections import Counter
 from .. import _core
 from ..target import Target
 from .cost import FAILED, NOTHING, seconds
+from .log_files import write_whole
 from .log_verify import verify, verify_text
-from .measure_record import (
-    COSTS,
-    ERROR,
-    KEY,
-    STEPS,
-    TARGET,
-    TIME,
-    by_task,
-    decode_workload_key,
-    rank_of_fields,
-    records_of,
-    text_of,
-    write_whole,
-)
+from .measure_record import COSTS, ERROR, KEY, STEPS, TARGET, TIME, by_task, rank_of_fields, records_of, text_of
 from .measure_record import distill_record_file as distill
 from .networks import get_network, network_keys
 from .plot import plot_log
+from .workload_keys import decode_workload_key
 
 __all__ = ["main", "distill", "best", "merge", "top", "stats", "convert", "network_keys", "get_network"]
 

@@ -13,10 +13,11 @@ from ..target import Target
 from .cost import NOTHING, seconds, seconds_of
 from .display import short
 from .measure import LocalRunner, MeasureInput
-from .measure_record import COSTS, KEY, STEPS, by_task, decode_workload_key, rank_of_fields
+from .measure_record import COSTS, KEY, STEPS, by_task, rank_of_fields
 from .networks import network_keys
 from .search_task import SearchTask, TuningOptions
 from .session import Measurer, check_compilers
+from .workload_keys import decode_workload_key
 
 __all__ = ["verify", "verify_text"]
 

@@ -10,36 +10,29 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
-import functools
 import json
 import logging
 import os
-import re
 import tempfile
 import time
 import weakref
-from fractions import Fraction
 
-try:
-    import fcntl
-except ImportError:  # not on this system: records are still written in one piece
-    fcntl = None  # type: ignore[assignment]
-
-from .. import _core, check
-from ..error import TVMValueError
+from .. import _core
 from ..numerics import math_mode, mode_fits
 from ..relay.passes import PassContext
 from ..states import handle_of
 from ..target import Target
 from .cost import NOTHING, rank
 from .hardware import FIELDS, HardwareParams
+from .log_files import CUT, append_text, missing_log, no_log, parsed_lines, tell_read, write_whole
+from .marks import read_marks, write_marks
 from .measure import MeasureInput, MeasureResult
 from .signals import Held
+from .workload_keys import calc_workload_dis_factor, decode_workload_key
 
 __all__ = [
     "RecordReader", "RecordToFile", "load_records", "save_records", "load_best_record", "load_record_from_string",
-    "dump_record_to_string", "distill_record_file", "decode_workload_key", "calc_workload_dis_factor",
+    "dump_record_to_string", "distill_record_file",
 ]
 
 logger = logging.getLogger("auto_scheduler")
@@ -130,69 +123,6 @@ def _pair(fields):
     return MeasureInput(task, RecordState(steps)), result
 
 
-# ---- marks: how a result was measured ----
-#
-# They follow the version in the record's field "v", which readers of the format (TVM's among them) read and ignore:
-# "v0.6 stage=quick n=3 sd=0.002 l2=mixed". A key of its own would make TVM refuse the log.
-
-_MARKS = {
-    "stage": str, "n": int, "sd": float, "l2": str, "redone": int, "regs": int, "smem": int, "lmem": int, "occ": float, "cause": str,
-    "class": str, "math": str,
-}  # fmt: skip
-_FLAGS = ("audited", "disturbed")
-
-
-def write_marks(res, math="strict"):
-    """The field "v" of a result of a task in a math mode."""
-    extra, out = getattr(res, "extra", None) or {}, ["v0.6"] + ([f"math={math}"] if math != "strict" else [])
-    if res.error_no == 0:
-        if "stage" not in extra:
-            return " ".join(out)
-        out += [f"stage={extra['stage']}", f"n={extra.get('blocks', extra.get('n', 0))}"]
-        out.append(f"sd={float(extra.get('spread', extra.get('sd', 0.0))):.2g}")
-        if extra.get("l2"):
-            out.append(f"l2={extra['l2']}")
-        out += [f"{k}={extra[v]}" for k, v in (("redone", "redone"), ("regs", "regs"), ("smem", "shared_bytes"),
-                                                   ("lmem", "local_bytes"))
-                if extra.get(v)]  # fmt: skip
-        if extra.get("occupancy"):
-            out.append(f"occ={extra['occupancy']:.2f}")
-        if extra.get("class"):
-            out.append(f"class={extra['class']}")
-        out += [k for k in _FLAGS if extra.get(k)]
-    else:
-        if not extra.get("cause"):
-            return " ".join(out)
-        out.append(f"cause={extra['cause']}")
-        text = " ".join(str(res.error_msg).split())[:200]
-        if text:
-            out.append("msg=" + "".join(c for c in text if c.isprintable()))
-    return " ".join(out)
-
-
-def read_marks(version):
-    """The dict of what `write_marks` wrote; empty for plain records. Unknown marks are left out."""
-    if " " not in version:
-        return {}
-    text, _, msg = version.partition(" msg=")
-    extra = {"msg": msg} if msg else {}
-    for word in text.split()[1:]:
-        key, eq, value = word.partition("=")
-        if not eq and key in _FLAGS:
-            extra[key] = True
-        elif key in _MARKS:
-            try:
-                extra[key] = _MARKS[key](value)
-            except ValueError:
-                continue
-    for short, name in (("n", "blocks"), ("sd", "spread"), ("smem", "shared_bytes")):
-        if short in extra:
-            extra[name] = extra[short]
-    if "stage" in extra:
-        extra["full"] = extra["stage"] == "full"
-    return extra
-
-
 def rank_of_fields(fields):
     """`cost.rank` of a record as the engine's parser gives it."""
     return rank(fields[7], fields[8], version=fields[11])
@@ -227,95 +157,6 @@ def dump_record_to_string(inp, res):
 def load_record_from_string(record):
     """(MeasureInput, MeasureResult) of one line of a log. Raises ValueError that names the broken place."""
     return _pair(_core.record_parse(record))
-
-
-def no_log(path):
-    """Why a path is no log that can be read, as the end of a sentence: "does not exist", "is a directory"; "" if it is a
-    file."""
-    if os.path.isfile(path):
-        return ""
-    if os.path.isdir(path):
-        return "is a directory, not a log"
-    return "is no regular file" if os.path.exists(path) else "does not exist"
-
-
-def missing_log(path):
-    """The error for a path that `no_log` says something about."""
-    kind = IsADirectoryError if os.path.isdir(path) else FileNotFoundError
-    return kind(f"log file {os.fspath(path)} {no_log(path)}")
-
-
-def lines_of(f):
-    """The lines of an open log. Of one that is longer than a record may be only the beginning: the parser refuses it."""
-    most = _core.limits()["line"][0]
-    while line := f.readline(most + 2):
-        rest = line
-        while len(rest) > most and not rest.endswith("\n"):
-            rest = f.readline(most + 2)
-        yield line if rest is line else line + "\n"
-
-
-def parsed_lines(name, f, parse, say=logger.warning):
-    """Pairs of a line's text and what ``parse`` makes of it, for the records of an open log.
-
-    Comments and empty lines are skipped, and so is what ``parse`` refuses with a ValueError: at the end a warning tells how
-    much that was, where and why, once in a process.
-
-    Parameters
-    ----------
-    name : str
-        Of the log, for messages.
-    f : text file
-        Opened with ``errors="surrogateescape"``.
-    parse : callable
-        Takes a line; None: it is no record, but nothing is wrong with it.
-    say : callable
-        Takes the arguments of `logging.Logger.warning`.
-
-    Yields
-    ------
-    (str, object)
-
-    Raises
-    ------
-    TVMValueError
-        If the log holds something, but not a single record.
-    """
-    broken, first, good, said = [], "", 0, []
-    for number, line in enumerate(lines_of(f), 1):
-        if not line.strip() or line[0] in "# ":
-            continue
-        try:
-            record = parse(line)
-        except ValueError as e:
-            if not line.endswith("\n"):
-                said.append(CUT)
-            else:
-                bytes_ = isinstance(e, UnicodeEncodeError)
-                first = first or ("bytes that are no UTF-8" if bytes_ else " ".join(str(e).split()))
-                broken.append(number)
-            continue
-        good += 1
-        if record is not None:
-            yield line, record
-    _tell_read(name, good, broken, first, said, say)
-
-
-def _tell_read(name, good, broken, first, said, say):
-    """After a log was read: the warning about what was skipped. `first`: what is wrong with the first of the `broken` lines."""
-    if broken and not good:
-        raise TVMValueError(f"{name} holds no tuning record (line {broken[0]}: {first}); is it a tuning log?")
-    if broken:
-        where = ", ".join(map(str, broken[:10])) + (", ..." if len(broken) > 10 else "")
-        said.append(f"{len(broken)} broken lines were skipped (line {where}): {first}")
-    text = f"{name}: {good} records read; {'; '.join(said)}"
-    if said and text not in _told:  # a log is read several times in a run
-        _told.add(text)
-        say("%s", text)
-
-
-CUT = "the last line is incomplete and was dropped"
-_told: set = set()  # warnings about files that were given
 
 
 class RecordReader:
@@ -404,7 +245,7 @@ def tell_faults(log, where):
     """The warnings of `RecordReader` about what a `_core.TuneLog` left out."""
     broken, first, cut = log.faults
     good = sum(g[4] + g[5] for g in log.groups)
-    _tell_read(where, good, broken, " ".join(first.split()), [CUT] * cut, logger.warning)
+    tell_read(where, good, broken, " ".join(first.split()), [CUT] * cut, logger.warning)
 
 
 def _unknown_target(task):
@@ -435,47 +276,6 @@ def known_targets(pairs, where):
 def load_records(filename):
     """An iterator over the (MeasureInput, MeasureResult) pairs of a log."""
     return iter(RecordReader(filename))
-
-
-def append_text(filename, text, sync=False):
-    """Appends all of ``text`` or nothing, under a lock, so that processes may share a log.
-
-    It is one ``write`` on a descriptor opened for appending. A line that a killed process left unfinished is ended
-    first. If the disk fills up in the middle, what was written is taken back, so that the log stays whole.
-
-    Parameters
-    ----------
-    filename : str or path
-    text : str
-        Whole lines.
-    sync : bool
-        Wait until the disk has it.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be opened or written; nothing was appended then.
-    """
-    data = text.encode()
-    fd = os.open(filename, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-    try:
-        if fcntl is not None:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        size = os.fstat(fd).st_size
-        if size > 0 and os.pread(fd, 1, size - 1) != b"\n":
-            data = b"\n" + data
-        try:
-            while data:
-                data = data[os.write(fd, data):]
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(fd, size)
-            raise
-        if sync:
-            with contextlib.suppress(OSError):  # the text is written; not every file system can promise more
-                os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def save_records(filename, inputs, results):
@@ -602,74 +402,6 @@ class RecordToFile:
         self._holding.discard(self)
 
 
-# ---- keys ----
-
-
-def _scalars(x):
-    for e in x:
-        if isinstance(e, (list, tuple)):
-            yield from _scalars(e)
-        else:
-            yield e
-
-
-@functools.lru_cache(maxsize=4096)  # a log repeats the keys of its tasks
-def decode_workload_key(key):
-    """(hash or name, tuple of all scalars) of a key; nested and flat lists of shapes give the same tuple. What is no
-    JSON list that begins with a name and holds scalars is a name by itself: (key, None)."""
-    try:
-        parts = check.json_of("workload key", key)
-    except (TypeError, ValueError):
-        return key, None
-    if not isinstance(parts, list) or not parts or not isinstance(parts[0], str):
-        return key, None
-    scalars = tuple(_scalars(parts[1:]))
-    return (key, None) if any(isinstance(s, dict) for s in scalars) else (parts[0], scalars)
-
-
-_HASH = re.compile("[0-9a-f]{32}")  # the name of a workload that is no registered function
-
-
-def calc_workload_dis_factor(wanted, recorded):
-    """How much larger the wanted workload is than a recorded one of the same computation; infinite if unrelated.
-
-    Both are pairs as :func:`decode_workload_key` gives them. The factor is 1 for equal workloads.
-    """
-    inf = float("inf")
-    (name, args), (name2, args2) = wanted, recorded
-    if name != name2 or (args is None) != (args2 is None):
-        return inf
-    if args is None:
-        return 1.0
-    if len(args) != len(args2):
-        return inf
-    factor = 1.0
-    for w, r in zip(args, args2):
-        if isinstance(w, int) and not isinstance(w, bool) and isinstance(r, int) and w != 0 and r != 0:
-            if w % r or w // r < 1:
-                return inf
-            factor *= w / r
-        elif w != r:
-            return inf
-    return factor
-
-
-def size_factor(wanted, recorded):
-    """The one factor, a Fraction, by which all sizes differ in which two workloads differ, as those of a network in two batch sizes do;
-    None if they are equal or differ otherwise. Both are pairs as :func:`decode_workload_key` gives them. Hashes do not count: sizes are a
-    part of what most are made of."""
-    (name, args), (name2, args2) = wanted, recorded
-    if name != name2 and not (_HASH.fullmatch(name) and _HASH.fullmatch(name2)):
-        return None
-    if args is None or args2 is None or len(args) != len(args2):
-        return None
-    pairs = {(w, r) for w, r in zip(args, args2) if w != r}
-    if not all(type(x) is int and x > 0 for pair in pairs for x in pair):
-        return None
-    factors = {Fraction(w, r) for w, r in pairs}
-    return factors.pop() if len(factors) == 1 else None
-
-
 def load_best_record(filename, workload_key=None, target=None, include_compatible=False, math=None):
     """(input, result) of the fastest record without error, or (None, None).
 
@@ -717,34 +449,11 @@ def load_best_record(filename, workload_key=None, target=None, include_compatibl
 
 # ---- whole logs ----
 KEY, TARGET, STEPS, COSTS, ERROR, TIME, VERSION = 0, 1, 6, 7, 8, 10, 11  # places in the tuple that the engine's parser gives
-FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # what freeing space mends
 
 
 def text_of(fields):
     """The line of a log, in the current format, of a parsed record."""
     return dump_record_to_string(*_pair(fields))
-
-
-def write_whole(path, lines):
-    """Writes a file beside ``path`` and renames it; raises OSError that says what to do."""
-    path = os.path.abspath(path)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    fd, name = tempfile.mkstemp(prefix=".log-", dir=os.path.dirname(path))
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as f:
-            f.writelines(lines)
-            f.flush()
-            os.fsync(f.fileno())
-        os.umask(mask := os.umask(0))
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException as e:
-        if os.path.exists(name):
-            os.unlink(name)
-        if isinstance(e, OSError):
-            remedy = "; free some space (`df -h`) and repeat" if e.errno in FULL else ""
-            raise OSError(e.errno, f"{path} was not changed: {e.strerror}{remedy}") from e
-        raise
 
 
 def records_of(names):

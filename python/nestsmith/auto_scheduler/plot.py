@@ -11,7 +11,8 @@ import math
 import os
 
 from .cost import FAILED, seconds
-from .measure_record import COSTS, ERROR, KEY, TIME, decode_workload_key, records_of
+from .measure_record import COSTS, ERROR, KEY, TIME, records_of
+from .workload_keys import decode_workload_key
 
 __all__ = ["Plot", "plot_log", "plot_latency"]
 

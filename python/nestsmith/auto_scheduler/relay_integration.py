@@ -18,8 +18,8 @@ from ..relay.pipeline import as_module, fuse_module, optimize
 from ..target import Target
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext, tell_history
-from .measure_record import decode_workload_key
 from .search_task import SearchTask
+from .workload_keys import decode_workload_key
 from .workload_registry import register_workload_tensors
 
 __all__ = ["extract_tasks", "is_auto_scheduler_enabled", "has_reduction"]

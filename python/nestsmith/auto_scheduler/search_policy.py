@@ -17,8 +17,9 @@ from .cost_model import AnalyticModel, RandomModel
 from .display import emit, title
 from .holdings import Holdings, mode_of
 from .measure import MeasureInput
-from .measure_record import RecordReader, RecordState, decode_workload_key
+from .measure_record import RecordReader, RecordState
 from .models import make_cost_model
+from .workload_keys import decode_workload_key
 
 __all__ = [
     "SearchPolicy",

@@ -19,8 +19,10 @@ from ..target import TUNABLE, Target
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .hardware import HardwareParams
 from .holdings import Holdings
+from .log_files import no_log
 from .measure import LocalBuilder, LocalRunner, MeasureInput
-from .measure_record import decode_workload_key, load_best_record, no_log
+from .measure_record import load_best_record
+from .workload_keys import decode_workload_key
 from .workload_registry import make_workload_key
 
 __all__ = [

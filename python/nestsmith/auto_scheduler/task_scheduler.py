@@ -21,13 +21,14 @@ from .dispatcher import ApplyHistoryBest
 from .display import Progress, short, style
 from .holdings import Holdings, place
 from .learned_model import XGBModel
+from .log_files import no_log
 from .measure import MeasureInput
-from .measure_record import decode_workload_key, no_log, size_factor
 from .models import NAMES, make_cost_model
 from .relatives import Relatives, fitted
 from .search_policy import NothingFound, PreloadMeasuredStates, SearchPolicy, SketchPolicy
 from .search_task import SearchTask, TuningOptions
 from .session import Measurer, SearchThread, StopTuning, check_compilers, log_file_of
+from .workload_keys import decode_workload_key, size_factor
 
 __all__ = ["TaskScheduler", "TaskSchedulerCallback", "PrintTableInfo", "LogEstimatedLatency", "derive_similarity_tag"]
 

@@ -15,7 +15,7 @@ import re
 
 from .. import check
 from .._version import __version__
-from ..auto_scheduler.measure_record import missing_log, no_log, parsed_lines
+from ..auto_scheduler.log_files import missing_log, no_log, parsed_lines
 from ..error import TVMValueError
 from ..target import Target
 from .measure.measure import MeasureInput, MeasureResult

@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 
-from ..auto_scheduler.measure_record import write_whole
+from ..auto_scheduler.log_files import write_whole
 from ..driver import build, lower
 from .history import ApplyHistoryBest
 from .log import (

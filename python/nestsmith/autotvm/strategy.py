@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import te
+from ..relay.op.blocks import layout_shape, parse_layout
 from ..relay.op.nn.convolution import is_depthwise
-from ..relay.op.transform import layout_shape, parse_layout
 from ..topi.util import INJECTIVE, get_const_tuple
 
 __all__ = ["Choice", "Row", "choices", "operators"]

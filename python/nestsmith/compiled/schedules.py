@@ -11,8 +11,9 @@ from .. import check
 from ..auto_scheduler import ApplyHistoryBestOrSample, LocalRunner, RecordToFile, TaskScheduler, TuningOptions
 from ..auto_scheduler.dispatcher import OTHER_SIZES
 from ..auto_scheduler.holdings import Holdings, architecture, place
-from ..auto_scheduler.measure_record import decode_workload_key, no_log
+from ..auto_scheduler.log_files import no_log
 from ..auto_scheduler.relatives import Relatives
+from ..auto_scheduler.workload_keys import decode_workload_key
 
 __all__ = ["BestKnown", "default_log", "known_logs", "log_folder", "tune"]
 

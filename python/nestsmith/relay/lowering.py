@@ -10,7 +10,7 @@ from .. import te, topi
 from ..error import OpNotImplemented
 from ..topi.naming import naming, placeholder_name
 from .expr import Call, Constant, Tuple, TupleGetItem, Var, post_order
-from .op.transform import relayout
+from .op.blocks import relayout
 from .ty import TupleType
 
 __all__ = ["lower_function", "Lowered", "NAMINGS", "NotLowerable", "refusal"]

@@ -4,10 +4,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..expr import above
-from . import image, nn, order, reduce, tensor, transform
+from . import blocks, image, lookup, nn, order, pieces, reduce, repetition, tensor, transform
+from .blocks import *  # noqa: F401,F403
+from .lookup import *  # noqa: F401,F403
 from .order import *  # noqa: F401,F403
+from .pieces import *  # noqa: F401,F403
 from .reduce import *  # noqa: F401,F403
 from .registry import Op, get, names
+from .repetition import *  # noqa: F401,F403
 from .tensor import *  # noqa: F401,F403
 from .transform import *  # noqa: F401,F403
 
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...  # builders are made from tables
 
 
-__all__ = ["Op", "get", "names", "nn", "image", *tensor.__all__, *transform.__all__, *order.__all__, *reduce.__all__]
+_BUILDERS = (tensor, transform, pieces, lookup, repetition, blocks, order, reduce)
+__all__ = ["Op", "get", "names", "nn", "image", *(name for module in _BUILDERS for name in module.__all__)]
 
 above.op = sys.modules[__name__]

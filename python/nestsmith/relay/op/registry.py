@@ -8,7 +8,7 @@ folding. Schedules without tuning are made of the loops, whatever the operator.
 from __future__ import annotations
 
 from ... import check
-from ..expr import Call, Expr, Tuple, TupleWrapper, const
+from ..expr import Call, Constant, Expr, Tuple, TupleWrapper, const
 from ..ty import TensorType
 from . import layout as layouts
 
@@ -115,3 +115,12 @@ def norm_axis(axis, rank, what="axis"):
     if not -rank <= axis < rank:
         raise ValueError(f"{what} {axis} is out of range for rank {rank}")
     return axis % rank
+
+
+def ints(v):
+    """A number, a constant or some numbers as a tuple."""
+    if isinstance(v, Constant):
+        v = v.data.tolist()
+    if isinstance(v, int):
+        return (v,)
+    return tuple(int(x) for x in v)

@@ -9,12 +9,12 @@ import numpy as np
 
 from ... import topi
 from ...numerics import clip_bounds, is_float
-from ..expr import Expr, const
+from ..expr import Constant, Expr, const
 from ..ty import Any, TensorType
 from .layout import broadcast
 from .registry import BROADCAST, ELEMWISE, FOLLOW, NEVER, OPAQUE, as_expr, call, register, tensor
 
-__all__ = ["cast", "where", "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "clip", "copy", "shape_of"]
+__all__ = ["cast", "where", "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "clip", "copy", "shape_of", "arange"]
 
 if typing.TYPE_CHECKING:
 
@@ -381,3 +381,14 @@ register("shape_of", OPAQUE, _shape_of_infer, colour=FOLLOW, loops=_shape_of_loo
 def shape_of(data, dtype="int32"):
     """The shape of `data` as a rank-1 integer tensor."""
     return call("shape_of", [data], dtype=dtype)
+
+
+def arange(start, stop=None, step=None, dtype="float32"):
+    """Evenly spaced values. All bounds must be numbers (or constants), so the result is a constant."""
+    vals = [start, stop, step]
+    if any(isinstance(v, Expr) and not isinstance(v, Constant) for v in vals):
+        raise ValueError("arange with bounds computed at run time is not supported")
+    start, stop, step = (v.data.item() if isinstance(v, Constant) else v for v in vals)
+    if stop is None:
+        start, stop = 0, start
+    return const(np.arange(start, stop, 1 if step is None else step, dtype=dtype))

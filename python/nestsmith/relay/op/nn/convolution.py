@@ -5,9 +5,9 @@ from __future__ import annotations
 from .... import topi
 from ...passes import PassContext
 from ...ty import Any, TensorType
+from ..blocks import layout_shape, parse_layout, relayout
 from ..layout import Plan, layout
 from ..registry import ALWAYS, ANCHOR, call, register, tensor
-from ..transform import layout_shape, parse_layout, relayout
 from .product import parts_of_sum
 from .util import SPATIAL, check_window, layout_axes, paddings, per_axis, product_type, window_out
 from .winograd import winograd_tile

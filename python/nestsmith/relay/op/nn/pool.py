@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .... import check, topi
 from ...ty import TensorType
+from ..blocks import layout_shape, parse_layout
 from ..registry import ANCHOR, FOLLOW, NEVER, call, register, tensor
-from ..transform import layout_shape, parse_layout
 from .util import SPATIAL, paddings, per_axis, window_layout, window_out
 
 __all__ = ["global_avg_pool2d", "global_max_pool2d", "pool_axes"]
