@@ -145,9 +145,10 @@ DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifes
 }
 
 static void free_work(DevModule *m) {
-  for (int i = 0; m->work && i < m->man->n_work; i++)
-    if (m->work[i]) dev_free(m->dev, m->work[i]);
+  for (int i = 0; m->own && i < m->man->n_work; i++)
+    if (m->own[i]) dev_free(m->dev, m->own[i]);
   m->work = NULL;
+  m->own = NULL;
 }
 
 void dev_unload(DevModule *m) {
@@ -160,11 +161,14 @@ void dev_unload(DevModule *m) {
 const Manifest *dev_manifest(const DevModule *m) { return m->man; }
 Device *dev_module_device(const DevModule *m) { return m->dev; }
 
-static void ready(DevModule *m, void *const *args) {
+static void need_args(const DevModule *m, void *const *args) {
   for (int i = 0; i < m->man->n_args; i++)
     if (!args[i])
       err_raise(m->dev->err, NS_ERR_VALUE, "%s: argument %d (%s) is missing", m->man->entry, i, m->man->arg[i].name);
-  if (m->work) return;
+}
+
+static void own_work(DevModule *m) {
+  if (m->own) return;
   void **work = arena_array(m->arena, void *, m->man->n_work + 1);
   for (int i = 0; i < m->man->n_work; i++) {
     work[i] = ops(m->dev)->alloc(m->dev, (size_t)(m->man->work[i].bytes ? m->man->work[i].bytes : 1));
@@ -173,11 +177,23 @@ static void ready(DevModule *m, void *const *args) {
       err_raise(m->dev->err, NS_ERR_MEMORY, "%s: cannot allocate its workspaces on the device", m->man->entry);
     }
   }
-  m->work = work;
+  m->own = work;
+}
+
+static void ready(DevModule *m, void *const *args) {
+  need_args(m, args);
+  own_work(m);
+  m->work = m->own;
 }
 
 void dev_run(DevModule *m, void *const *args) {
   ready(m, args);
+  ops(m->dev)->run(m, args);
+}
+
+void dev_run_in(DevModule *m, void *const *args, void *const *work) {
+  need_args(m, args);
+  m->work = work;
   ops(m->dev)->run(m, args);
 }
 

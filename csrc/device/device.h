@@ -46,6 +46,8 @@ const Manifest *dev_manifest(const DevModule *m);
 void dev_unload(DevModule *m);
 Device *dev_module_device(const DevModule *m);
 void dev_run(DevModule *m, void *const *args); /* asynchronous on GPUs; allocates workspaces at first use */
+/* As dev_run, with memory of the caller as workspaces, which must stay until the run has ended. */
+void dev_run_in(DevModule *m, void *const *args, void *const *work);
 double dev_time(DevModule *m, void *const *args, int number,
                 bool flush_l2); /* mean seconds of `number` runs, device timer; CPU: monotonic clock */
 /* As dev_time, but the arguments with a bit in `cold` move through `bytes` bytes of memory from run to run, as the weights

@@ -1,6 +1,7 @@
-/* The executor: one buffer per storage id (on a CPU one for all that lies between kernels), one prepared argument list per
- * kernel, and `run`, which calls the kernels in node order without allocating. On CUDA the second run with unchanged
- * pointers is captured into one graph, and later runs are a single launch; binding other memory drops the capture.
+/* The executor: one buffer per storage id (on a CPU one for all that lies between kernels, and their workspaces), one
+ * prepared argument list per kernel, and `run`, which calls the kernels in node order without allocating. On CUDA the second
+ * run with unchanged pointers is captured into one graph, and later runs are a single launch; binding other memory drops the
+ * capture.
  *
  * Memory starts as zeros, and an input without a value stops the run with its name: the result would be a number that
  * means nothing. */
@@ -11,7 +12,7 @@
 
 typedef struct {
   DevModule *module;
-  void **args;
+  void **args, **work; /* work: NULL: the program's own */
   int32_t n_args, node;
 } Launch;
 
@@ -91,14 +92,34 @@ static void *hold(GraphExec *x, int64_t bytes) {
   return p;
 }
 
+/* Values and workspaces in one room. Returns where it begins. */
+static char *init_room(GraphExec *x, int64_t *place) {
+  int n = 0;
+  for (int i = 0; i < x->n_steps; i++) n += dev_manifest(x->step[i].module)->n_work;
+  GraphWork *work = arena_array(x->arena, GraphWork, n);
+  n = 0;
+  for (int i = 0; i < x->n_steps; i++) {
+    const Manifest *m = dev_manifest(x->step[i].module);
+    for (int k = 0; k < m->n_work; k++) work[n++] = (GraphWork){x->step[i].node, m->work[k].bytes, 0};
+  }
+  /* Values without elements have a place, too: the room is there, however small. */
+  char *begin = hold(x, graph_places(x->arena, x->g, place, n, work));
+  n = 0;
+  for (int i = 0; i < x->n_steps; i++) {
+    int count = dev_manifest(x->step[i].module)->n_work;
+    x->step[i].work = arena_array(x->arena, void *, count + 1);
+    for (int k = 0; k < count; k++) x->step[i].work[k] = begin + work[n++].at;
+  }
+  return begin;
+}
+
 static void init_memory(GraphExec *x) {
   const Graph *g = x->g;
   int64_t *place = arena_array(x->arena, int64_t, g->n_entries);
   void **storage = arena_array(x->arena, void *, g->n_storage);
   x->held = arena_array(x->arena, void *, g->n_storage + 1);
   for (int i = 0; i < g->n_entries; i++) place[i] = -1;
-  /* Values without elements have a place, too: the room is there, however small. */
-  char *begin = dev_type(x->d) == DEV_CPU ? hold(x, graph_places(x->arena, g, place)) : NULL;
+  char *begin = dev_type(x->d) == DEV_CPU ? init_room(x, place) : NULL;
   for (int i = 0; i < g->n_entries; i++) {
     int k = g->entry[i].storage;
     if (place[i] < 0 && !storage[k]) storage[k] = hold(x, g->storage_bytes[k]);
@@ -212,9 +233,16 @@ void graph_exec_replay(GraphExec *x, bool on) {
   if (!on) forget_capture(x);
 }
 
+static void start(const Launch *s) {
+  if (s->work)
+    dev_run_in(s->module, s->args, s->work);
+  else
+    dev_run(s->module, s->args);
+}
+
 static void launch(void *arg) {
   GraphExec *x = arg;
-  for (int i = 0; i < x->n_steps; i++) dev_run(x->step[i].module, x->step[i].args);
+  for (int i = 0; i < x->n_steps; i++) start(&x->step[i]);
 }
 
 /* A capture must be ended even when a launch inside it fails. */
@@ -267,7 +295,7 @@ void graph_exec_node_times(GraphExec *x, int number, double *seconds) {
   for (int k = 0; k < number; k++)
     for (int i = 0; i < x->n_steps; i++) {
       double t = clock_now();
-      dev_run(x->step[i].module, x->step[i].args);
+      start(&x->step[i]);
       seconds[x->step[i].node] += (clock_now() - t) / number;
     }
 }

@@ -46,9 +46,14 @@ typedef struct {
 } Graph;
 Graph *graph_parse(Arena *a, const char *json); /* raises NS_ERR_VALUE naming the field; all memory in a */
 
-/* ---- one room for all values between kernels (plan.c) ----
- * place: per entry where it begins, -1: it keeps its storage (inputs, parameters, outputs). Returns the size of the room. */
-int64_t graph_places(Arena *a, const Graph *g, int64_t *place);
+/* ---- one room for all that lies between kernels (plan.c) ----
+ * place: per entry where it begins, -1: it keeps its storage (inputs, parameters, outputs). work: workspaces, each of which
+ * lives while its node runs and gets its place, too. Returns the size of the room. */
+typedef struct {
+  int32_t node;
+  int64_t bytes, at;
+} GraphWork;
+int64_t graph_places(Arena *a, const Graph *g, int64_t *place, int n_work, GraphWork *work);
 
 /* ---- parameter file (params.c) ---- */
 typedef struct {

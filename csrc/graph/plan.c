@@ -82,9 +82,10 @@ GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entrie
 /* ---- one room ----
  * A storage is as large as the largest value that ever takes it. Values that may begin anywhere in one room need less: largest
  * first, each at the lowest place that no other one has while it lives, they mostly take what lives at the busiest moment, and
- * that is what has to fit into the caches. */
+ * that is what has to fit into the caches. Workspaces are of the room for the same reason: a kernel of many of them finds the
+ * memory in the caches that the one before it has used. */
 typedef struct {
-  int32_t entry, first, last; /* nodes: which makes it, which reads it last */
+  int32_t entry, first, last; /* nodes: which makes it, which reads it last; entry: of workspaces n_entries and more */
   int64_t bytes, at;
 } Life;
 
@@ -93,7 +94,7 @@ static int largest_first(const void *x, const void *y) {
   return a->bytes != b->bytes ? (a->bytes < b->bytes) - (a->bytes > b->bytes) : a->entry - b->entry;
 }
 
-/* Lives of the values between kernels; root: per entry the value whose bytes it is. */
+/* Lives of the values between kernels, their number returned; root: per entry the value whose bytes it is. */
 static int lives_of(Arena *a, const Graph *g, const int32_t *root, Life *out) {
   int32_t *last = arena_array(a, int32_t, g->n_entries), n = 0;
   int64_t *bytes = arena_array(a, int64_t, g->n_entries);
@@ -111,14 +112,15 @@ static int lives_of(Arena *a, const Graph *g, const int32_t *root, Life *out) {
   return n;
 }
 
-int64_t graph_places(Arena *a, const Graph *g, int64_t *place) {
+int64_t graph_places(Arena *a, const Graph *g, int64_t *place, int n_work, GraphWork *work) {
   int32_t *root = arena_array(a, int32_t, g->n_entries);
-  Life *life = arena_array(a, Life, g->n_entries), **by_place = arena_array(a, Life *, g->n_entries);
+  Life *life = arena_array(a, Life, g->n_entries + n_work), **by_place = arena_array(a, Life *, g->n_entries + n_work);
   int64_t room = 0;
   for (int i = 0; i < g->n_nodes; i++)
     for (int e = g->node[i].first; e < g->node[i].first + g->node[i].n_out; e++)
       root[e] = g->node[i].kind == GN_NOP ? root[g->node[i].in[0]] : e;
   int n = lives_of(a, g, root, life);
+  for (int i = 0; i < n_work; i++) life[n++] = (Life){g->n_entries + i, work[i].node, work[i].node, work[i].bytes, 0};
   qsort(life, (size_t)n, sizeof *life, largest_first);
   for (int e = 0; e < g->n_entries; e++) place[e] = -1;
   for (int k = 0; k < n; k++) {
@@ -132,7 +134,7 @@ int64_t graph_places(Arena *a, const Graph *g, int64_t *place) {
     int at = k;
     for (; at > 0 && by_place[at - 1]->at > v->at; at--) by_place[at] = by_place[at - 1];
     by_place[at] = v;
-    place[v->entry] = v->at;
+    *(v->entry < g->n_entries ? &place[v->entry] : &work[v->entry - g->n_entries].at) = v->at;
     if (v->at + v->bytes > room) room = v->at + v->bytes;
   }
   for (int e = 0; e < g->n_entries; e++) place[e] = place[root[e]];

@@ -48,7 +48,12 @@ static void plan_body(void *p) {
 }
 
 enum { PLACED = 40 };
-/* Values that live at the same time lie beside each other, whatever the network. */
+static bool apart(int64_t at, int64_t bytes, int64_t other, int64_t other_bytes) {
+  return at + bytes <= other || other + other_bytes <= at;
+}
+
+/* Values that live at the same time lie beside each other, whatever the network; so do the workspaces of a kernel, and what it
+ * reads, makes and leaves alone. */
 static void places_body(void *p) {
   Fix *f = p;
   for (uint64_t seed = 0; seed < 50; seed++) {
@@ -68,7 +73,12 @@ static void places_body(void *p) {
       last[root[from]] = i;
     }
     Graph g = {.n_nodes = PLACED, .node = n, .n_entries = PLACED, .entry = entry, .n_heads = 1, .head = &head};
-    int64_t room = graph_places(f->a, &g, place);
+    GraphWork work[2 * PLACED];
+    int n_work = 0;
+    for (int i = 1; i < PLACED; i++)
+      for (int k = 0; n[i].kind == GN_CALL && k < 2; k++)
+        if (rng_below(&r, 3) == 0) work[n_work++] = (GraphWork){i, 1 + (int64_t)rng_below(&r, 5000), -1};
+    int64_t room = graph_places(f->a, &g, place, n_work, work);
     for (int i = 0; i < PLACED; i++) {
       assert_int_equal(place[i], place[root[i]]);
       if (root[i] == 0 || root[i] == root[head]) assert_int_equal(place[i], -1);
@@ -76,8 +86,17 @@ static void places_body(void *p) {
       assert_true(place[i] % 256 == 0 && place[i] + entry[i].bytes <= room);
       for (int k = 0; k < i; k++) {
         if (root[k] != k || place[k] < 0 || last[k] < i) continue;
-        assert_true(place[k] + entry[k].bytes <= place[i] || place[i] + entry[i].bytes <= place[k]);
+        assert_true(apart(place[k], entry[k].bytes, place[i], entry[i].bytes));
       }
+    }
+    for (int w = 0; w < n_work; w++) {
+      const GraphWork *own = &work[w];
+      assert_true(own->at >= 0 && own->at % 256 == 0 && own->at + own->bytes <= room);
+      for (int i = 0; i < PLACED; i++)
+        if (root[i] == i && place[i] >= 0 && i <= own->node && own->node <= last[i])
+          assert_true(apart(own->at, own->bytes, place[i], entry[i].bytes));
+      for (int o = 0; o < w; o++)
+        if (work[o].node == own->node) assert_true(apart(own->at, own->bytes, work[o].at, work[o].bytes));
     }
   }
 }
@@ -92,8 +111,10 @@ static void busiest_body(void *p) {
   int32_t head = 5;
   int64_t place[6];
   Graph g = {.n_nodes = 6, .node = n, .n_entries = 6, .entry = entry, .n_heads = 1, .head = &head};
-  assert_int_equal(graph_places(f->a, &g, place), 1024 + 256);
+  assert_int_equal(graph_places(f->a, &g, place, 0, NULL), 1024 + 256);
   assert_true(place[0] == -1 && place[5] == -1 && place[1] == 0 && place[2] == 1024);
+  GraphWork work[3] = {{3, 256, -1}, {4, 512, -1}, {5, 256, -1}}; /* busiest is D: it reads C, B waits, and its own */
+  assert_int_equal(graph_places(f->a, &g, place, 3, work), 256 + 512 + 512 + 512);
 }
 
 static void params_body(void *p) {
