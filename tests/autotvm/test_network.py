@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from template_network import X, build, output, records, small_network
 
-from nestsmith import autotvm, relay
+from nestsmith import autotvm, relay, transform
 from nestsmith.relay import testing
 from nestsmith.relay.op.nn.winograd import winograd_matrices
 
@@ -91,6 +91,21 @@ def test_the_tuned_network_computes_the_same(target, pick):
     got, want = output(lib, target, X), output(plainly, target, X)
     assert np.abs(want).max() > 10
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("target", [MALI, LLVM])
+def test_the_log_of_a_graph_tuner(target, tmp_path):
+    """Operators of one workload get its first record, in whatever order they are asked for; others have none."""
+    mod, params = small_network()
+    tasks = [t for t in autotvm.task.extract_from_program(mod, params, target, ops=[CONV]) if "winograd" not in t.name]
+    log = records(tasks, pick=lambda n: n // 3)
+    later = records(tasks[:1], cost=lambda task: 0.5, pick=lambda n: n // 5)
+    assert later[0][0].config.index != log[0][0].config.index
+    path = tmp_path / "graph.log"
+    path.write_text("".join(autotvm.record.encode(*pair) + "\n" for pair in log + later))
+    with autotvm.apply_graph_best(str(path)), transform.PassContext(opt_level=3):
+        lib = relay.build(mod, target=target, params=params)
+    assert stages(lib) == stages(build(mod, params, target, log))
 
 
 @pytest.mark.parametrize("target, name", [(MALI, "conv2d_nchw_winograd.mali"), ("opencl", "conv2d_nchw_winograd.cuda"),

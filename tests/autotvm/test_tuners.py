@@ -448,7 +448,7 @@ def test_many_errors_in_a_row_show_everything(caplog):
 
 def test_texts_of_errors_are_kept_where_nothing_works(caplog):
     fixed([None] * 4)
-    name = re.search(r"has been written to (\S+)\.$", caplog.text, re.M)[1]
+    name = re.search(r"has been written to (\S+)\.\n4 of 4: it failed$", caplog.text, re.M)[1]
     with open(name) as f:
         assert f.read().count("it failed") >= 4
     os.remove(name)

@@ -103,3 +103,24 @@ def test_everything(row):
     for dtype, out in [*pairs(row), *((t, None) for t in ALL if t not in row.types and not row.only)]:
         wrong += report(row, dtype, out)
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("groups, stride, padding", [(1, 1, 1), (2, (2, 1), "SAME"), (4, 1, (1, 0, 2, 1)), (1, 2, "VALID")])
+def test_what_scripts_compare_convolutions_with(groups, stride, padding):
+    from nestsmith.topi.testing import conv2d_nchw_python
+
+    rng = np.random.default_rng(0)
+    a, w = (rng.integers(-4, 5, shape).astype("float32") for shape in ((2, 4, 6, 7), (8, 4 // groups, 3, 2)))
+    data, kernel = te.placeholder(a.shape, name="data"), te.placeholder(w.shape, name="kernel")
+    out = topi.nn.group_conv2d_nchw(data, kernel, stride, padding, 1, groups)
+    c = ns.nd.empty([int(d) for d in out.shape])
+    ns.build(te.create_schedule(out.op), [data, kernel, out], "llvm")(ns.nd.array(a), ns.nd.array(w), c)
+    np.testing.assert_array_equal(c.numpy(), conv2d_nchw_python(a, w, stride, padding, groups))
+
+
+@pytest.mark.parametrize("shape, text", [((1, 3, 4, 4), "not \\[N, C, H, W\\]"), ((1, 2, 2, 4), "larger than the padded image")])
+def test_convolutions_that_make_no_sense_are_refused(shape, text):
+    from nestsmith.topi.testing import conv2d_nchw_python
+
+    with pytest.raises(ValueError, match=text):
+        conv2d_nchw_python(np.zeros(shape), np.zeros((1, 2, 3, 3)), 1, 0)

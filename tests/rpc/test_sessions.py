@@ -10,6 +10,7 @@ import pathlib
 import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from fleet import manned
 import nestsmith
 from helpers import wait_until
 from nestsmith import nd, relay, rpc, te
-from nestsmith.cluster import client, commands
+from nestsmith.cluster import client, commands, settings
 from nestsmith.cluster.runner import command_of
 from nestsmith.contrib import graph_runtime, utils
 from nestsmith.error import TVMError
@@ -255,6 +256,28 @@ def test_a_device_is_tried_step_by_step(fleet, capsys):
     assert "rk3399   1      1     0" in query(fleet.port)
     assert commands.query([f"--port={fleet.port}", "--probe=" + "k" * 1000]) == 1
     assert "error: key is 'kkk" in capsys.readouterr().err
+
+
+def test_servers_find_free_ports_beside_one_another(fleet, closing):
+    """With the same range of ports, as all have that are started with none."""
+    first = re.search(r":(\d+)    server:rk3399", query(fleet.port))[1]
+    second = closing(fleet.serve("beside", f"--port={first}", "--port-end=65536"))
+    assert int(re.search(r":(\d+)    server:beside", query(fleet.port))[1]) > int(first)
+    assert second.stop() == 0
+
+
+def test_ports_that_cannot_be_had_are_named():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for end in (0, port, port + 1):
+            with pytest.raises(settings.ClusterError, match=rf"port {port} is not free on 127\.0\.0\.1; give another range \(--port,"):
+                settings.free_port("127.0.0.1", port, end)
+        assert settings.free_port("127.0.0.1", port, 65536) > port
+    assert settings.free_port("127.0.0.1", 0, 9199) == 0
+    with pytest.raises(settings.ClusterError, match=r"cannot listen on 192\.0\.2\.1:9190: .*; give an address of this machine \(--host\)"):
+        settings.free_port("192.0.2.1", 9190, 9199)
+    with pytest.raises(ValueError, match="port is 65536; ports end at 65535"):
+        settings.free_port("127.0.0.1", 65536, 65537)
 
 
 def test_who_waits_is_told_why_and_is_shown(fleet, monkeypatch, caplog):

@@ -150,6 +150,8 @@ class ApplyHistoryBest(DispatchContext):
 class ApplyGraphBest(DispatchContext):
     """Answers the n-th query with the n-th record, as a graph tuner writes them, later ones by target and workload.
 
+    `relay.build`, which asks in an order of its own, gives all operators of one workload its first record.
+
     Parameters
     ----------
     records : str, pathlib.Path, open text file, or iterable
@@ -159,6 +161,9 @@ class ApplyGraphBest(DispatchContext):
     def __init__(self, records):
         super().__init__()
         self._records = list(pairs_of(records))
+        self._first = {}
+        for inp, _ in self._records:
+            self._first.setdefault(inp.task.workload, inp.config)
         self._counter = 0
         self._global_cfg_dict = {}
 
@@ -182,6 +187,9 @@ class ApplyGraphBest(DispatchContext):
             )
             self._global_cfg_dict[key] = FallbackConfigEntity()
         return self._global_cfg_dict[key]
+
+    def _lookup_inside(self, target, workload):
+        return self._global_cfg_dict.get((str(target), workload), self._first.get(workload))
 
     def update(self, target, workload, cfg):
         self._global_cfg_dict[str(target), workload] = cfg

@@ -46,7 +46,7 @@ for _class in [c for c in copyreg.dispatch_table if c.__module__.split(".")[0] =
 
 __all__ = [
     "CommClosedError", "Loop", "Nanny", "Scheduler", "SchedulerPlugin", "Worker", "address_of", "close_comm", "configure", "connect",
-    "open_comm", "rpc", "security_of", "versions",
+    "first_cause", "open_comm", "rpc", "security_of", "versions",
 ]  # fmt: skip
 
 CONNECT_SECONDS = 10.0
@@ -208,6 +208,13 @@ async def open_comm(address, tls, seconds=CONNECT_SECONDS):
     except Exception:  # noqa: BLE001 - what answers there may be anything and say anything
         why = await asyncio.get_running_loop().run_in_executor(None, _why_not, address, tls)
         raise ClusterError(f"cannot connect to {address}: {why}") from None
+
+
+def first_cause(e):
+    """What a server's failure to start began with; Dask wraps it once per process on the way."""
+    while e.__cause__ is not None:
+        e = e.__cause__
+    return e
 
 
 async def close_comm(comm):

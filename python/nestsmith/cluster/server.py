@@ -8,9 +8,9 @@ import os
 import socket
 
 from .board import Board
-from .engine import LOST_SECONDS, Nanny, address_of, close_comm, open_comm, rpc, security_of
+from .engine import LOST_SECONDS, Nanny, address_of, close_comm, first_cause, open_comm, rpc, security_of
 from .scratch import Scratch, sweep
-from .settings import ClusterError
+from .settings import ClusterError, free_port
 
 __all__ = ["serve_board"]
 
@@ -34,24 +34,23 @@ async def _check_way(address, tls):
     await close_comm(await open_comm(address, tls))
 
 
-async def _start(host, ports, tracker, tls, key, device, shown, work, insecure):
+async def _start(host, ports, tracker, tls, key, device, custom, work, insecure):
     address = address_of(*tracker, tls)
     await _check_way(address, tls)
-    for port in ports:
-        nanny = _Nanny(
-            address, nthreads=1, name=f"{key}@{socket.gethostname()}:{os.getpid()}", resources={f"dev.{key}": 1}, security=security_of(tls),
-            worker_class=Board, worker_port=port, host=host, protocol="tls" if tls else "tcp", local_directory=work,
-            memory_limit=0, death_timeout=LOST_SECONDS, key=key, device=device, shown=shown(port),
-            contact_address=f"{address.split('://')[0]}://{shown(port)}" if shown(0) else None, dashboard=False, insecure=insecure,
-        )  # fmt: skip
-        try:
-            await nanny
-            return nanny
-        except Exception as e:  # noqa: BLE001 - what starting a process can raise has no common base
-            await nanny.close(timeout=2)
-            if "in use" not in f"{e} {e.__cause__}":
-                raise ClusterError(f"the server's process did not start: {e.__cause__ or e}") from None
-    raise ClusterError(f"no port from {ports[0]} to {ports[-1]} is free on {host}; give another range (--port, --port-end)")
+    port = free_port(host, *ports)
+    shown = f"{custom}:{port}" if custom else ""
+    nanny = _Nanny(
+        address, nthreads=1, name=f"{key}@{socket.gethostname()}:{os.getpid()}", resources={f"dev.{key}": 1}, security=security_of(tls),
+        worker_class=Board, worker_port=port, host=host, protocol="tls" if tls else "tcp", local_directory=work,
+        memory_limit=0, death_timeout=LOST_SECONDS, key=key, device=device, shown=shown,
+        contact_address=f"{address.split('://')[0]}://{shown}" if shown else None, dashboard=False, insecure=insecure,
+    )  # fmt: skip
+    try:
+        await nanny
+        return nanny
+    except Exception as e:  # noqa: BLE001 - what starting a process can raise has no common base
+        await nanny.close(timeout=2)
+        raise ClusterError(f"the server's process did not start: {first_cause(e)}") from None
 
 
 async def _ask(what, nanny, tracker, tls, seconds):
@@ -92,17 +91,13 @@ async def _stays(nanny, tracker, tls):
 async def serve_board(host, port, port_end, tracker, tls, key, device, custom, say, insecure=False):
     """Registers with the tracker and serves until cancelled. `say` gets lines for the user. Raises ClusterError if the tracker
     refuses this server."""
-    ports, tries = list(range(port, max(port_end, port + 1))) if port else [0], 0
-
-    def shown(p):
-        return f"{custom}:{p}" if custom else ""
-
+    tries = 0
     sweep()
     with contextlib.closing(Scratch("server")) as work:
         while True:
             nanny = None
             try:
-                nanny = await _start(host, ports, tracker, tls, key, device, shown, work.path, insecure)
+                nanny = await _start(host, (port, port_end), tracker, tls, key, device, custom, work.path, insecure)
                 if not tries:
                     say(f"bind to {nanny.worker_address.split('://')[1]}")
                 await _confirm(nanny, tracker, tls)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import ipaddress
 import os
 import pathlib
+import socket
 
 from .. import check
 from ..error import RPCError as ClusterError
 from ..error import RPCSessionTimeoutError as SessionTimeout
 
-__all__ = ["ClusterError", "SessionTimeout", "Tls", "client_host", "listening_host", "parse_tracker", "tls_from", "tracker_of"]
+__all__ = [
+    "ClusterError", "SessionTimeout", "Tls", "client_host", "free_port", "listening_host", "parse_tracker", "tls_from", "tracker_of",
+]  # fmt: skip
 
-DEFAULT_PORT = 9190
+DEFAULT_PORT, LAST_PORT = 9190, 65535
 FILES = ("ca.pem", "cert.pem", "key.pem")
 
 
@@ -44,11 +49,54 @@ def listening_host(host, tls, insecure):
     )
 
 
-def _port(value):
-    number = check.integer("port", value, 1)
-    if number > 65535:
-        raise ValueError(f"port is {number}; ports end at 65535")
+def _port(value, least=1):
+    number = check.integer("port", value, least)
+    if number > LAST_PORT:
+        raise ValueError(f"port is {number}; ports end at {LAST_PORT}")
     return number
+
+
+def _is_free(host, port):
+    """Whether a server could listen there, which has several addresses where a name stands for them."""
+    free, why = False, None
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            with contextlib.closing(socket.socket(family, kind, protocol)) as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: what has ended leaves its port at once
+                s.bind(address)
+                free = True
+        except OSError as e:
+            if e.errno == errno.EADDRINUSE:
+                return False
+            why = e
+    if not free:
+        raise why or OSError(f"{host} has no address")
+    return True
+
+
+def free_port(host, port, port_end):
+    """The first port of [port, port_end), in any case `port` itself, that nobody listens on; 0, which leaves it to the system, is kept.
+
+    It can be taken until it is used: who fails then asks again.
+
+    Raises
+    ------
+    ValueError
+        If they are no ports.
+    ClusterError
+        If none is free, or `host` is no address of this machine.
+    """
+    if not _port(port, 0):
+        return 0
+    last = max(port, min(port_end - 1, LAST_PORT))
+    try:
+        for p in range(port, last + 1):
+            if _is_free(host, p):
+                return p
+    except OSError as e:
+        raise ClusterError(f"cannot listen on {host}:{p}: {e.strerror or e}; give an address of this machine (--host)") from None
+    ports = f"port {port} is not" if last == port else f"no port from {port} to {last} is"
+    raise ClusterError(f"{ports} free on {host}; give another range (--port, --port-end)")
 
 
 def _environment(name):

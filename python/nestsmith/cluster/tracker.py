@@ -12,14 +12,14 @@ from .engine import (
     CommClosedError,
     Scheduler,
     SchedulerPlugin,
-    address_of,
     close_comm,
+    first_cause,
     open_comm,
     security_of,
     versions,
 )
 from .ledger import Ledger
-from .settings import ClusterError
+from .settings import ClusterError, free_port
 from .talk import MOST_TEXT, heard, told
 
 __all__ = ["Tracker", "serve_tracker"]
@@ -186,18 +186,13 @@ class Tracker(Scheduler):
 
 async def serve_tracker(host, port, port_end, tls, say, insecure=False):
     """Listens on the first free port of [port, port_end); `say` gets one line then. Raises ClusterError if none is free."""
-    for p in range(port, max(port_end, port + 1)) if port else [0]:
-        tracker = Tracker(
-            host=host, port=p, protocol="tls" if tls else "tcp", security=security_of(tls), dashboard=False, contact_address=None,
-            open_to_all=insecure,
-        )
-        try:
-            await tracker
-        except (OSError, RuntimeError) as e:
-            if "in use" not in str(e) and "in use" not in str(e.__cause__):
-                raise ClusterError(f"cannot listen on {address_of(host, p, tls)}: {e.__cause__ or e}") from None
-            continue
-        say(f"bind to {host}:{tracker.port}")
-        await tracker.serve(tls)
-        return
-    raise ClusterError(f"no port from {port} to {port_end - 1} is free on {host}; give another range (--port, --port-end)")
+    tracker = Tracker(
+        host=host, port=free_port(host, port, port_end), protocol="tls" if tls else "tcp", security=security_of(tls), dashboard=False,
+        contact_address=None, open_to_all=insecure,
+    )  # fmt: skip
+    try:
+        await tracker
+    except (OSError, RuntimeError) as e:
+        raise ClusterError(f"cannot listen on {host}: {first_cause(e)}") from None
+    say(f"bind to {host}:{tracker.port}")
+    await tracker.serve(tls)

@@ -40,6 +40,14 @@ class DispatchContext:
         found = self._query_inside(target, workload)
         return self._old_ctx.query(target, workload) if found is None else found
 
+    def lookup(self, target, workload):
+        """What `query` answers, for who asks several times about one operator: no context counts it."""
+        found = self._lookup_inside(target, workload)
+        return self._old_ctx.lookup(target, workload) if found is None else found
+
+    def _lookup_inside(self, target, workload):
+        return self._query_inside(target, workload)
+
     def update(self, target, workload, cfg):
         """Makes ``cfg`` the answer of this context for a workload."""
         raise NotImplementedError

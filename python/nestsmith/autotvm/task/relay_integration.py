@@ -138,7 +138,7 @@ def _best(call, target, inputs=None):
     found = []
     with _silence():
         for choice in _choices(call, target, inputs):
-            cfg = DispatchContext.current.query(target, args_to_workload(choice.recorded, choice.row.template))
+            cfg = DispatchContext.current.lookup(target, args_to_workload(choice.recorded, choice.row.template))
             if cfg is not None and not cfg.is_fallback:
                 found.append((choice, cfg))
     return min(found, key=lambda x: x[1].cost if x[1].cost is not None else 0.0, default=None)

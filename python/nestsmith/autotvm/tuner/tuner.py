@@ -9,6 +9,7 @@ import math
 import os
 import tempfile
 import time
+from collections import Counter
 
 import numpy as np
 
@@ -23,6 +24,7 @@ __all__ = ["Tuner"]
 logger = logging.getLogger("autotvm")
 
 MAX_ERRORS_IN_A_ROW = 150
+MOST_TOLD = 300  # characters of an error
 
 
 def flops_of(task, result):
@@ -222,7 +224,7 @@ class _Run:
                 shown = res
             else:
                 self.errors_in_row += 1
-                shown = "\n".join(str(c) for c in res.costs)
+                shown = "\n".join(dict.fromkeys(str(c) for c in res.costs))
                 self.errors.append(shown)
             if flops > t.best_flops:
                 t.best_flops, t.best_config, t.best_measure_pair, t.best_iter = flops, inp.config, (inp, res), self.count + k
@@ -253,7 +255,8 @@ class _Run:
         handle, name = tempfile.mkstemp(prefix="nestsmith_tuning_errors_", suffix=".log", text=True)
         with os.fdopen(handle, "w") as f:
             f.write("\n".join(self.errors))
+        (most, times), = Counter(e.rstrip().rpartition("\n")[2] for e in self.errors).most_common(1)
         logger.warning(
-            "Could not find any valid schedule for task %s. A file containing the errors has been written to %s.",
-            self.tuner.task, name,
+            "Could not find any valid schedule for task %s. A file containing the errors has been written to %s.\n%d of %d: %s",
+            self.tuner.task, name, times, self.count, most[:MOST_TOLD],
         )  # fmt: skip
