@@ -166,6 +166,17 @@ def processor_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def slowness():
+    """How much longer than on a usual core a piece of Python takes here and now, in processor time; 1 at least."""
+
+    def took():
+        begin = time.thread_time()
+        sum(k for k in range(100_000))
+        return time.thread_time() - begin
+
+    return max(1.0, min(took() for _ in range(5)) / 5e-3)
+
+
 def wait_until(happened, seconds=PATIENCE):
     """Whether it happened within so many seconds."""
     end = time.monotonic() + seconds

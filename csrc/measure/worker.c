@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { START_SECONDS = 60, START_TRIES = 4, DYING = 16, FINAL_SECONDS = 20 };
+enum { START_SECONDS = 60, START_TRIES = 4, DYING = 16, FINAL_SECONDS = 20, DEATH_SECONDS = 5 };
 static const int64_t SPARE_BYTES = (int64_t)2 << 30; /* a GPU context takes some hundred MB: no spare if less is free */
 static const double REAP_SOON = 0.02, REAP_LATE = 30;
 
@@ -224,7 +224,7 @@ static RecvStatus proc_ask(Proc *p, MsgType type, const void *body, size_t n, in
     s = RECV_CLOSED;
     snprintf(text, MSR_MSG, "worker died (its answer makes no sense)");
   } else if (s == RECV_CLOSED) {
-    int status = p->child.pid > 0 ? spawn_wait(&p->child, 1.0) : 0;
+    int status = p->child.pid > 0 ? spawn_wait(&p->child, DEATH_SECONDS) : 0;
     if (status > 0 && WIFSIGNALED(status))
       snprintf(text, MSR_MSG, "worker died (signal %d, %s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else if (status >= 0)

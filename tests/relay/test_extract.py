@@ -10,6 +10,7 @@ import warnings
 import pytest
 from networks import FULL, SMALL
 
+from helpers import slowness
 from nestsmith import IRModule, auto_scheduler, relay, transform
 from nestsmith.auto_scheduler import relay_integration
 from nestsmith.target import Target
@@ -199,7 +200,7 @@ def test_extraction_is_fast():
     mod, params = FULL["resnet-50-NHWC"]()
     begin = time.process_time()  # however busy the machine is
     extract(mod, params, "llvm")
-    assert time.process_time() - begin < 8  # 0.3 s on an idle core
+    assert time.process_time() - begin < 8 * slowness()  # 0.3 s on an idle core
 
 
 def test_layout_option_gives_the_tasks_of_the_other_layout():

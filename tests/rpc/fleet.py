@@ -36,6 +36,13 @@ engine._SETTINGS["distributed.scheduler.worker-ttl"], tracker.BEAT_SECONDS = "4s
 """  # for a sitecustomize.py: whoever is silent is lost after 4 s instead of 30
 
 
+STILL = """
+from nestsmith.cluster import client, ledger, server, tracker
+tracker.TICK_SECONDS = server.LOST_SECONDS = ledger.RENEW_SECONDS = 3600.0
+client.RENEW_SECONDS = client.SILENT_SECONDS = client.TELL_SECONDS = 3600.0
+"""  # the same: nothing happens because time goes by
+
+
 OLDER = "import nestsmith\nnestsmith.__version__ = '0.0.9'\n"  # the same, for a server of another version
 
 

@@ -173,5 +173,5 @@ with nestsmith.progress("bar"):
     out = text.decode().replace("\r\n", "\n")
     drawn = [p for p in re.split(r"[\r\n]", out) if "/16 |" in p]
     assert len(drawn) > 5 and all(len(p) <= 120 for p in drawn)
-    assert re.match(r"\[\d/4 \w+\] 16/16 \|█{12}\| best [\d.]+ ms, failed \d+.*, [\d.]+ s/trial, \d+ s in all", drawn[-1].strip())
+    assert re.match(r"\[\d/4 \w+\] 16/16 \|█{12}\| best [\d.]+ ms, failed \d+.*, [\d.]+ s/trial, [\d.]+ (s|min|h) in all", drawn[-1].strip())
     assert out.count("[ Task Scheduler ]") in (5, 6) and "Valid: 16/16" in out

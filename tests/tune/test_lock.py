@@ -10,11 +10,13 @@ import sys
 import threading
 import time
 
+import pytest
 from matmuls import options, small, tasks_of
 
+from helpers import slowness
 from nestsmith import _core, auto_scheduler
 
-USUAL, MOST = 1e-3, 1e-2  # seconds of the middle call and of the longest one
+USUAL, MOST = 1e-3, 1e-2  # seconds of the middle call and of the longest one, on a usual core
 FREE = {"Session.close"}  # lets go of the lock and stays in its thread
 
 
@@ -53,22 +55,36 @@ class Meter:
         return out
 
 
-def test_nothing_of_a_run_holds_the_lock(tmp_path, monkeypatch):
+def calls_of_a_run(log):
+    """(processor time of the middle call and of the longest one by name, how far another thread has counted meanwhile)."""
     meter, counts, ended = Meter(), itertools.count(), threading.Event()
     beside = threading.Thread(target=lambda: [next(counts) for _ in iter(ended.is_set, True)])
-    for name in ("Policy", "Session", "Learner"):
-        monkeypatch.setattr(_core, name, lambda *a, _make=getattr(_core, name), **k: meter.made(_make, *a, **k))
-    beside.start()
-    try:
-        with meter:
-            scheduler = auto_scheduler.TaskScheduler(tasks_of(64, 128), seed=1)
-            scheduler.tune(options(96, 48, tmp_path / "log.json"), search_policy_params=small())
-    finally:
-        ended.set()
-        beside.join()
-    for name in ("Policy", "Policy.candidates", "Learner.add", "Learner.train", "Session.submit", "Session.poll"):
-        assert meter.calls[name], f"{name} was not called"
-    held = {name: (statistics.median(t), max(t)) for name, t in meter.calls.items() if name not in FREE}
-    long = {name: t for name, t in held.items() if t[0] > USUAL or t[1] > MOST}
-    assert not long, long
-    assert next(counts) > 1000
+    with pytest.MonkeyPatch.context() as m:
+        for name in ("Policy", "Session", "Learner"):
+            m.setattr(_core, name, lambda *a, _make=getattr(_core, name), **k: meter.made(_make, *a, **k))
+        beside.start()
+        try:
+            with meter:
+                scheduler = auto_scheduler.TaskScheduler(tasks_of(64, 128), seed=1)
+                scheduler.tune(options(96, 48, log), search_policy_params=small())
+        finally:
+            ended.set()
+            beside.join()
+    return {name: (statistics.median(t), max(t)) for name, t in meter.calls.items()}, next(counts)
+
+
+def test_nothing_of_a_run_holds_the_lock(tmp_path):
+    """What takes long does so in every run. A host that has its processors do something else meanwhile hits any call, and its
+    guest may count that as processor time."""
+    suspects = None
+    for run in range(3):
+        calls, counted = calls_of_a_run(tmp_path / f"{run}.json")
+        for name in ("Policy", "Policy.candidates", "Learner.add", "Learner.train", "Session.submit", "Session.poll"):
+            assert calls.get(name), f"{name} was not called"
+        assert counted > 1000
+        times = slowness()
+        long = {name: t for name, t in calls.items() if name not in FREE and (t[0] > USUAL * times or t[1] > MOST * times)}
+        suspects = long if suspects is None else {name: t for name, t in suspects.items() if name in long}
+        if not suspects:
+            break
+    assert not suspects, suspects

@@ -16,6 +16,7 @@ __all__ = ["serve_board"]
 
 BACK_OFF = (0.25, 0.5, 1, 2, 4, 8, 16, 30)  # seconds between tries
 CONFIRM_SECONDS = 10.0
+START_SECONDS = 120.0  # for its process, which loads its libraries on a slow board that may be busy
 
 
 class _Nanny(Nanny):
@@ -42,7 +43,7 @@ async def _start(host, ports, tracker, tls, key, device, custom, work, insecure)
     nanny = _Nanny(
         address, nthreads=1, name=f"{key}@{socket.gethostname()}:{os.getpid()}", resources={f"dev.{key}": 1}, security=security_of(tls),
         worker_class=Board, worker_port=port, host=host, protocol="tls" if tls else "tcp", local_directory=work,
-        memory_limit=0, death_timeout=LOST_SECONDS, key=key, device=device, shown=shown,
+        memory_limit=0, death_timeout=START_SECONDS, key=key, device=device, shown=shown,
         contact_address=f"{address.split('://')[0]}://{shown}" if shown else None, dashboard=False, insecure=insecure,
     )  # fmt: skip
     try:
