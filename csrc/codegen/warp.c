@@ -153,6 +153,7 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
   case IN_GROUP_COMMIT: order(g, e, "wgmma.commit_group.sync.aligned"); break;
   case IN_GROUP_WAIT: order(g, e, "wgmma.wait_group.sync.aligned"); break;
   case IN_GROUP_SEES: order(g, e, "fence.proxy.async.shared::cta"); break;
+  case IN_WARP_SYNC: sb_puts(g->o, "__syncwarp()"); break;
   case IN_CLUSTER_SYNC:
     sb_puts(g->o,
             "asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\" \"barrier.cluster.wait.acquire.aligned;\" ::: "

@@ -66,10 +66,18 @@ static const char *who(Run *r, char *text, size_t n, int32_t thread) {
   return text;
 }
 
+/* Has the warp of the two threads met since one of them did something? */
+static bool warp_met_since(const Run *r, int32_t met, int32_t one, int32_t two) {
+  int32_t warp = (one - 1) % r->threads / GPU_WARP;
+  bool same = (one - 1) / r->threads == (two - 1) / r->threads && (two - 1) % r->threads / GPU_WARP == warp;
+  return met < r->met && same && met < r->warp_met[warp];
+}
+
 /* Is an access of another thread in the given epoch concurrent with one of mine now? */
-static bool concurrent(Run *r, const Mem *m, int32_t other, int32_t epoch, int32_t me) {
+static bool concurrent(Run *r, const Mem *m, int32_t other, int32_t epoch, int32_t met, int32_t me) {
   if (!other || other == me || epoch < r->kernel_epoch) return false;
-  return epoch == r->epoch || (m->fixed_block && (other - 1) / r->threads != (me - 1) / r->threads);
+  if (epoch == r->epoch) return !warp_met_since(r, met, other, me);
+  return m->fixed_block && (other - 1) / r->threads != (me - 1) / r->threads;
 }
 
 /* Threads that write the same value to an element in one epoch: each may read it, whoever was the last. */
@@ -137,7 +145,7 @@ Val mem_load_at(Run *r, Mem *m, int64_t at) {
   BufferId b = m->id;
   Shadow *s = &m->shadow[at];
   int32_t me = self(r);
-  if (concurrent(r, m, s->writer, s->write_epoch, me) && !r->quiet && !wrote_too(r, m, at, me)) {
+  if (concurrent(r, m, s->writer, s->write_epoch, s->write_met, me) && !r->quiet && !wrote_too(r, m, at, me)) {
     char x[64], y[64];
     finding(r, FD_RACE, b, "race on '%s' element %lld: read by %s, written by %s, no barrier between",
             ir_buffer(r->c, b)->name, (long long)at, who(r, x, sizeof x, me), who(r, y, sizeof y, s->writer));
@@ -145,9 +153,11 @@ Val mem_load_at(Run *r, Mem *m, int64_t at) {
   if (s->reader[0] != me) {
     s->reader[1] = s->reader[0];
     s->read_epoch[1] = s->read_epoch[0];
+    s->read_met[1] = s->read_met[0];
     s->reader[0] = me;
   }
   s->read_epoch[0] = r->epoch;
+  s->read_met[0] = r->met;
   Val v = mem_get(m->type, m->data + at * m->size);
   v.bad = !s->init;
   return v;
@@ -172,11 +182,11 @@ void mem_store_at(Run *r, Mem *m, int64_t at, Val v) {
   bool same = s->init && !v.bad && !memcmp(raw, p, (size_t)m->size); /* redundant production is allowed */
   if (!same) {
     char x[64], y[64];
-    if (concurrent(r, m, s->writer, s->write_epoch, me))
+    if (concurrent(r, m, s->writer, s->write_epoch, s->write_met, me))
       finding(r, FD_DOUBLE, b, "double write of '%s' element %lld: by %s and by %s with different values", name,
               (long long)at, who(r, x, sizeof x, s->writer), who(r, y, sizeof y, me));
     for (int i = 0; i < 2; i++)
-      if (concurrent(r, m, s->reader[i], s->read_epoch[i], me))
+      if (concurrent(r, m, s->reader[i], s->read_epoch[i], s->read_met[i], me))
         finding(r, FD_RACE, b, "race on '%s' element %lld: written by %s, read by %s, no barrier between", name,
                 (long long)at, who(r, x, sizeof x, me), who(r, y, sizeof y, s->reader[i]));
   }
@@ -184,6 +194,7 @@ void mem_store_at(Run *r, Mem *m, int64_t at, Val v) {
     mapu_set(&r->shared_writes, shared_write(m, at, s->writer), r->epoch);
   s->writer = me;
   s->write_epoch = r->epoch;
+  s->write_met = r->met;
   s->init = !v.bad;
   memcpy(p, raw, (size_t)m->size);
   if (r->groups && ir_buffer(r->c, b)->scope == SC_SHARED) group_stored(r);

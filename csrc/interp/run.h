@@ -3,6 +3,8 @@
 #define NS_INTERP_RUN_H
 #include "interp/interp.h"
 
+enum { MAX_THREADS = 1024 }; /* of a block */
+
 /* A scalar value. `bad`: it depends on memory that was never written. */
 typedef struct {
   union {
@@ -15,6 +17,7 @@ typedef struct {
 typedef struct {               /* per element, for the race check */
   int32_t writer, write_epoch; /* thread + 1, 0: none */
   int32_t reader[2], read_epoch[2];
+  int32_t write_met, read_met[2]; /* how often warps had met by then (warp.c) */
   bool init;
 } Shadow;
 
@@ -50,6 +53,7 @@ typedef struct {
   int32_t block_serial; /* number of the block in its launch */
   bool in_kernel, in_parallel;
   int32_t epoch, kernel_epoch;
+  int32_t met, warp_met[MAX_THREADS / GPU_WARP]; /* how often warps of blocks have met (IN_WARP_SYNC); as each last did */
   int32_t quiet; /* > 0: the value is discarded, no findings */
   int32_t index_depth;
   MapU64 sync; /* Stmt address -> executes in lock-step */
@@ -64,7 +68,7 @@ typedef struct {
   int64_t steps, max_steps, misaligned;
 } Run;
 
-enum { EXPR_KNOWN = 1, EXPR_SHARED = 2, EXPR_SHFL = 4, MAX_THREADS = 1024 };
+enum { EXPR_KNOWN = 1, EXPR_SHARED = 2, EXPR_SHFL = 4 };
 
 /* value.c */
 Val val_bin(Run *r, ExprKind k, DType t, Val a, Val b);

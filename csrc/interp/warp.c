@@ -6,6 +6,8 @@
  * An asynchronous copy reads its source when it is issued and stores when its group is waited for. In between its
  * destination counts as never written, so that reading it too early is a finding, by whichever thread; and both moments are
  * writes, so that others' accesses without a barrier are races.
+ *
+ * Where the lanes of a warp meet, their accesses before are behind them, but not behind those of other warps.
  */
 #include "interp/run.h"
 #include <math.h>
@@ -19,7 +21,7 @@ static Intrin called(const Run *r, const Stmt *s) {
 }
 bool is_warp_op(const Run *r, const Stmt *s) {
   Intrin in = called(r, s);
-  return in == IN_FRAGMENT || in == IN_MMA || is_group_op(in);
+  return in == IN_FRAGMENT || in == IN_MMA || in == IN_WARP_SYNC || is_group_op(in);
 }
 bool is_copy_op(const Run *r, const Stmt *s) {
   Intrin in = called(r, s);
@@ -244,6 +246,8 @@ void exec_warps(Run *r, const Stmt *s, const bool *on) {
     ArenaMark mark = arena_mark(r->a);
     if (group)
       exec_group(r, n, first);
+    else if (n->sym == IN_WARP_SYNC)
+      r->warp_met[first / WARP] = ++r->met;
     else if (n->sym == IN_FRAGMENT)
       fragment(r, r->kid + n->kid0, first);
     else

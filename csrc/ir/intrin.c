@@ -67,6 +67,7 @@ static const IntrinInfo TABLE[IN_COUNT] = {
     [IN_GROUP_COMMIT] = {"ns_group_commit", 0, EFF_SYNC},
     [IN_GROUP_WAIT] = {"ns_group_wait", 1, EFF_SYNC},
     [IN_GROUP_SEES] = {"ns_group_sees", 0, EFF_SYNC},
+    [IN_WARP_SYNC] = {"ns_warp_sync", 0, EFF_SYNC},
     [IN_CLUSTER_SYNC] = {"ns_cluster_sync", 0, EFF_SYNC},
     [IN_CLUSTER_READ] = {"ns_cluster_read", 3, EFF_SYNC},
 };

@@ -85,6 +85,7 @@ typedef enum {
   IN_GROUP_COMMIT,    /* the products of this warpgroup so far are a group */
   IN_GROUP_WAIT,      /* n: until at most the last n groups of this warpgroup are under way */
   IN_GROUP_SEES,      /* products behind the next barrier see what this thread has stored in shared memory */
+  IN_WARP_SYNC,       /* all lanes of a warp: each sees what the others have stored in shared memory */
   IN_CLUSTER_SYNC,    /* all threads of all blocks of the cluster */
   IN_CLUSTER_READ,    /* LOAD local, LOAD shared, n: a float32 that lies there in block n of the cluster */
   IN_COUNT

@@ -305,9 +305,63 @@ static void warpgroups(void **state) {
   }
 }
 
+/* 64 threads. A letter each: s each stores its number in shared memory, t the next one, m the lanes of each warp meet, r each
+ * reads what its neighbour has stored, x what its namesake in the other warp has, h half of a warp meets. */
+static InterpReport meeting(Fixture *f, const char *what, float *out) {
+  IrCtx *c = f->c;
+  BufferId b = buffer(c, "B", SC_GLOBAL, true, 64), s = buffer(c, "S", SC_SHARED, false, 64);
+  VarId t = var(c, "t");
+  ExprId tx = ex_var(c, t), one = ex_i32(c, 1);
+  Stmt *body = NULL, *next;
+  for (const char *w = what; *w; w++) {
+    ExprId other = ex_call(c, IN_BXOR, DT_I32, 2, (ExprId[]){tx, ex_i32(c, *w == 'x' ? 32 : 1)});
+    switch (*w) {
+    case 's': next = store(c, s, tx, ex_cast(c, DT_F32, tx)); break;
+    case 't': next = store(c, s, tx, ex_cast(c, DT_F32, ex_add(c, tx, one))); break;
+    case 'm': next = st_eval(c, ex_call(c, IN_WARP_SYNC, DT_I32, 0, NULL)); break;
+    case 'h':
+      next = st_if(c, ex_bin(c, IR_LT, tx, ex_i32(c, 16)), false, st_eval(c, ex_call(c, IN_WARP_SYNC, DT_I32, 0, NULL)),
+                   NULL);
+      break;
+    default: next = store(c, b, tx, load(c, s, other)); break;
+    }
+    body = body ? seq(c, body, next) : next;
+  }
+  Stmt *k = loop(c, t, 64, FOR_THREAD_X, st_attr(c, AT_SYNCED, 1, NULL, st_alloc(c, s, body)));
+  BufferId *copy = arena_copy(ir_arena(c), &b, sizeof b);
+  Kernel kernel = {.name = "k", .body = k, .n_param = 1, .param = copy, .grid = {1, 1, 1}, .block = {64, 1, 1}};
+  Program p = {.f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 1, .arg = copy, .flat = true},
+               .n_kernels = 1,
+               .kernel = &kernel};
+  return interp_run_program(&p, (void *[]){out}, 0);
+}
+static void warps_meet(void **state) {
+  Fixture *f = *state;
+  static const char *const RIGHT[] = {"smr", "smrmtmsmr"}, *const WRONG[][2] = {
+                                                               {"sr", "race"},
+                                                               {"smx", "race"},
+                                                               {"smrtmr", "race"},
+                                                               {"smrmtr", "race"},
+                                                               {"shr", "not reached by all its lanes"}};
+  float out[64];
+  for (size_t i = 0; i < sizeof RIGHT / sizeof *RIGHT; i++) {
+    InterpReport r = meeting(f, RIGHT[i], out);
+    assert_int_equal(r.n, 0);
+    for (int k = 0; k < 64; k++) assert_true(out[k] == (float)(k ^ 1));
+  }
+  for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
+    InterpReport r = meeting(f, WRONG[i][0], out);
+    bool found = false;
+    for (int k = 0; k < r.n; k++) found |= strstr(r.finding[k], WRONG[i][1]) != NULL;
+    if (!found) print_message("%s\n", WRONG[i][0]);
+    assert_true(found);
+  }
+}
+
 int main(void) {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-  const struct CMUnitTest tests[] = {T(barriers),      T(clusters),          T(divergent),  T(double_write),
-                                     T(uninitialised), T(vectors_and_types), T(step_limit), T(warpgroups)};
+  const struct CMUnitTest tests[] = {T(barriers),     T(clusters),      T(divergent),
+                                     T(double_write), T(uninitialised), T(vectors_and_types),
+                                     T(step_limit),   T(warpgroups),    T(warps_meet)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
