@@ -211,15 +211,31 @@ static Stmt *step_ahead(Mx *x, ExprId slot, ExprId after, ExprId ahead, ExprId a
   return x->t.stages == 2 ? s : seq(x, s, end_copies(x, ahead, ahead_slot));
 }
 
+/* Where slice kt is. It counts on from slice to slice where a remainder would be more than a mask: on its way to the first
+ * fragments of a slice a warp waits for a dozen instructions less (7 to 18 % of kernels with three stages on an H200). */
+static bool counts_on(const Mx *x) { return !mx_plain(x) && x->tiles > 1 && (x->t.stages & (x->t.stages - 1)) != 0; }
+/* The place n behind that of the slice at hand, 0 <= n < stages. */
+static ExprId place_behind(Mx *x, ExprId kt, int n) {
+  if (!counts_on(x)) return tidy(x, rest(x, ex_add(x->c, kt, num(x, n)), x->t.stages));
+  int back = x->t.stages - n;
+  ExprId here = element(x, x->place, num(x, 0));
+  if (n == 0) return here;
+  return ex_select(x->c, less(x, here, back), ex_add(x->c, here, num(x, n)), ex_sub(x->c, here, num(x, back)));
+}
+
 static Stmt *steps(Mx *x) {
   Loop kt = loop(x, "kt", x->tiles, FOR_SERIAL);
   ExprId now = var(x, kt.v), ahead = ex_add(x->c, now, num(x, x->ahead));
-  ExprId slot = tidy(x, rest(x, now, x->t.stages)), ahead_slot = tidy(x, rest(x, ahead, x->t.stages)),
-         after = tidy(x, rest(x, ex_add(x->c, now, num(x, 1)), x->t.stages));
+  ExprId slot = place_behind(x, now, 0), ahead_slot = place_behind(x, now, x->ahead), after = place_behind(x, now, 1);
   Stmt *s = mx_grouped(x) ? step_grouped(x, slot, ahead, ahead_slot)
             : x->sets > 1 ? step_ahead(x, slot, after, ahead, ahead_slot)
                           : step_plainly(x, slot, ahead, ahead_slot);
-  s = around(x, kt, s);
+  if (counts_on(x)) {
+    ExprId first = num(x, 0);
+    s = around(x, kt, seq(x, s, store(x, x->place, first, after)));
+    s = seq(x, store(x, x->place, first, first), s);
+  } else
+    s = around(x, kt, s);
   return mx_grouped(x) && x->t.warpgroups > 1 ? seq(x, s, group_wait(x, 0)) : s;
 }
 
@@ -300,6 +316,9 @@ static void begin(Mx *x) {
   x->acc = array(x, "sums", DT_F32, SC_LOCAL, x->mi * x->ni * 4);
   x->fa = array(x, "A.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->mi * 4);
   x->fb = array(x, "B.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->ni * 2);
+  if (x->t.wide)
+    x->passing = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->threads / GPU_WARP * matrix_wide_room(&x->t));
+  x->place = array(x, "place", DT_I32, SC_LOCAL, 1);
   x->clustered = !mx_plain(x) && matrix_clustered(&x->t, x->env->t);
   if (!x->clustered) return;
   x->mine = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->t.block_m * x->t.block_n);
@@ -320,7 +339,9 @@ static Stmt *kernel(Mx *x) {
                       x->b.shared,
                       x->mine,
                       x->other,
-                      x->total};
+                      x->total,
+                      x->passing,
+                      counts_on(x) ? x->place : 0};
   s = st_attr(x->c, AT_SYNCED, x->clustered ? x->t.split : 1, NULL, s);
   for (int i = 0; i < NS_COUNT(local); i++)
     if (local[i]) s = st_alloc(x->c, local[i], s);

@@ -30,8 +30,9 @@ typedef struct {
   VarId block[3], tid;
   ExprId batch, part; /* of the block at hand */
   bool clustered;
-  BufferId acc, fa, fb, partial;
+  BufferId acc, fa, fb, partial, place; /* place: of the slice at hand, where it is counted */
   BufferId mine, other, total; /* of blocks that add up among themselves */
+  BufferId passing;            /* results on their way to wide stores */
 } Mx;
 
 /* ---- short words for what is made all the time ---- */

@@ -2,6 +2,10 @@
  *
  * Where there are too few tiles for the device, `split` blocks share the sum of each. Where the device has clusters they add up
  * among themselves, else a second kernel does.
+ *
+ * A warp's instruction leaves two neighbours of a row to a lane, and eight rows to a warp: pairs of 16 bits fill but half a
+ * sector of each. Wide stores let 16 rows of a warp's tile pass through shared memory, by lines that lie as the result does: then
+ * lanes that follow each other store, and read what the stage adds, up to four elements that follow each other.
  */
 #include "lower/matrix.h"
 
@@ -16,14 +20,16 @@ static ExprId sum_to_value(IrCtx *c, ExprId e, void *arg) {
   return dtype_eq(t, DT_F32) ? r->value : ex_cast(c, t, r->value);
 }
 
-static Stmt *result(Mx *x, ExprId m, ExprId n, ExprId one, ExprId acc) {
+/* Stores the result at row m and column n of the matrix, from what is at acc of the sums; the lane of a vector counts along n, or
+ * along m. */
+static Stmt *result(Mx *x, ExprId m, ExprId n, bool along_m, ExprId lane, ExprId acc) {
   IrCtx *c = x->c;
   const TeOp *op = x->st->op;
   int stage = (int)(x->st - x->env->s->stage.at);
   VarSub sub[MX_SUBS];
-  int k = mx_place(x, &x->v.m, m, sub), to = k;
+  int k = mx_place(x, &x->v.m, m, sub), last = along_m ? k - 1 : k + x->v.n.n - 1;
   k += mx_place(x, &x->v.n, n, sub + k);
-  if (one) sub[to + x->v.n.n - 1].value = ex_add(c, sub[to + x->v.n.n - 1].value, one);
+  if (lane) sub[last].value = ex_add(c, sub[last].value, lane);
   k += mx_place(x, &x->v.batch, x->batch, sub + k);
   ExprId body = x->env->body[stage] ? x->env->body[stage][0] : op->body[0], value = element(x, x->acc, acc);
   if (x->v.sum) {
@@ -42,13 +48,13 @@ static ExprId partial_at(Mx *x, ExprId part, ExprId m, ExprId n) {
   return ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, matrix, x->v.m.size), m), x->v.n.size), n);
 }
 
-/* Neighbours along n are neighbours in memory, so that two can be stored at once. */
-static bool in_pairs(const Mx *x) {
+/* Neighbours along d are neighbours in memory, so that w that begin at a multiple of w can be stored at once. */
+static bool together(const Mx *x, const MatrixIndex *d, int w) {
   const TeOp *op = x->st->op;
-  const MatrixIndex *d = &x->v.n;
-  return d->n && op->n_axis && d->var[d->n - 1] == op->axis[op->n_axis - 1].var && d->extent[d->n - 1] % 2 == 0 &&
+  return d->n && op->n_axis && d->var[d->n - 1] == op->axis[op->n_axis - 1].var && d->extent[d->n - 1] % w == 0 &&
          dtype_eq(ir_var_info(x->c, d->var[d->n - 1])->type, DT_I32);
 }
+static bool in_pairs(const Mx *x) { return together(x, &x->v.n, 2); }
 
 /* Row and column of the matrix that a thread's sums of a warp's instruction (i, j) belong to: the upper or lower half of its
  * rows, the first of two neighbours. */
@@ -67,7 +73,7 @@ static Stmt *neighbours(Mx *x, ExprId m, ExprId n, ExprId at, bool ready) {
   bool pairs = ready ? in_pairs(x) : x->v.n.size % 2 == 0;
   Loop e = loop(x, "e", 2, pairs ? FOR_VECTOR : FOR_UNROLLED);
   ExprId next = tidy(x, ex_add(c, n, var(x, e.v))), acc = ex_add(c, at, var(x, e.v));
-  Stmt *s = ready ? result(x, m, pairs ? n : next, pairs ? var(x, e.v) : 0, acc)
+  Stmt *s = ready ? result(x, m, pairs ? n : next, false, pairs ? var(x, e.v) : 0, acc)
                   : store(x, x->partial, partial_at(x, x->part, m, next), element(x, x->acc, acc));
   ExprId in_n = x->v.n.size % x->t.block_n ? less(x, pairs ? n : next, x->v.n.size) : 0,
          in_m = x->v.m.size % x->t.block_m ? less(x, m, x->v.m.size) : 0;
@@ -77,7 +83,74 @@ static Stmt *neighbours(Mx *x, ExprId m, ExprId n, ExprId at, bool ready) {
   return in ? st_if(c, in, false, s, NULL) : s;
 }
 
+/* ---- wide stores ---- */
+
+/* Nobody reads the slices any more, and nothing is on its way to them: their place may be others'. */
+static Stmt *slices_done(Mx *x) {
+  ExprId none = num(x, 0);
+  return seq(x, mx_commit(x) ? call(x, IN_COPY_WAIT, 1, &none) : NULL, low_barrier(x->c));
+}
+
+/* The warp's part of a tile, which follows from its instruction's number and that of the columns at hand. */
+typedef struct {
+  bool along_m; /* lines are columns */
+  int columns, pitch;
+  ExprId room; /* of the warp */
+  Loop i, part;
+} Wide;
+
+/* The lanes leave what they have of 16 rows. */
+static Stmt *leave(Mx *x, const Wide *w) {
+  IrCtx *c = x->c;
+  int tiles = w->columns / 8;
+  Loop h = loop(x, "h", 2, FOR_UNROLLED), j = loop(x, "nj", tiles, FOR_UNROLLED),
+       e = loop(x, "e", 2, w->along_m ? FOR_UNROLLED : FOR_VECTOR);
+  ExprId tile =
+      ex_add(c, ex_add(c, scaled(x, var(x, w->i.v), x->ni), scaled(x, var(x, w->part.v), tiles)), var(x, j.v));
+  ExprId acc = ex_add(c, ex_add(c, scaled(x, tile, 4), scaled(x, var(x, h.v), 2)), var(x, e.v));
+  ExprId row = mx_acc_row(x, scaled(x, var(x, h.v), 2)),
+         col = ex_add(c, ex_add(c, scaled(x, var(x, j.v), 8), mx_acc_col(x, num(x, 0))), var(x, e.v));
+  ExprId line = w->along_m ? col : row, at = w->along_m ? row : col;
+  Stmt *s = store(x, x->passing, ex_add(c, w->room, ex_add(c, scaled(x, line, w->pitch), at)), element(x, x->acc, acc));
+  return around(x, j, around(x, h, around(x, e, s)));
+}
+
+/* They take neighbours in lines, and store them. */
+enum { WIDE_ROWS = 16 };
+static Stmt *take(Mx *x, const Wide *w) {
+  IrCtx *c = x->c;
+  const MatrixIndex *d = w->along_m ? &x->v.m : &x->v.n;
+  int n = together(x, d, 4) ? 4 : together(x, d, 2) ? 2 : 1, length = (w->along_m ? WIDE_ROWS : w->columns) / n;
+  Loop turn = loop(x, "turn", WIDE_ROWS * w->columns / n / GPU_WARP, FOR_UNROLLED),
+       e = loop(x, "e", n, n > 1 ? FOR_VECTOR : FOR_UNROLLED);
+  ExprId q = ex_add(c, scaled(x, var(x, turn.v), GPU_WARP), rest(x, var(x, x->tid), GPU_WARP));
+  ExprId line = tidy(x, quot(x, q, length)), at = tidy(x, scaled(x, rest(x, q, length), n));
+  ExprId from = ex_add(c, ex_add(c, w->room, ex_add(c, scaled(x, line, w->pitch), at)), var(x, e.v));
+  ExprId row = ex_add(c, mx_warp_row(x), mx_instruction_row(x, var(x, w->i.v))),
+         col = ex_add(c, mx_warp_col(x), scaled(x, var(x, w->part.v), w->columns));
+  row = tidy(x, ex_add(c, ex_add(c, x->a.first, row), w->along_m ? at : line));
+  col = tidy(x, ex_add(c, ex_add(c, x->b.first, col), w->along_m ? line : at));
+  BufferId sums = x->acc;
+  x->acc = x->passing;
+  Stmt *s = around(x, e, result(x, row, col, w->along_m, n > 1 ? var(x, e.v) : 0, from));
+  x->acc = sums;
+  ExprId in = both(x, x->v.m.size % x->t.block_m ? less(x, row, x->v.m.size) : 0,
+                   x->v.n.size % x->t.block_n ? less(x, col, x->v.n.size) : 0);
+  return around(x, turn, in ? st_if(c, in, false, s, NULL) : s);
+}
+
+static Stmt *wide_results(Mx *x) {
+  Wide w = {.along_m = together(x, &x->v.m, 1), .columns = matrix_wide_columns(&x->t)};
+  w.pitch = matrix_wide_pitch(&x->t, w.along_m);
+  w.room = scaled(x, quot(x, var(x, x->tid), GPU_WARP), matrix_wide_room(&x->t));
+  w.i = loop(x, "mi", x->mi, FOR_UNROLLED), w.part = loop(x, "part", x->t.warp_n / w.columns, FOR_UNROLLED);
+  Stmt *s = seq(x, leave(x, &w), call(x, IN_WARP_SYNC, 0, NULL));
+  s = seq(x, seq(x, s, take(x, &w)), call(x, IN_WARP_SYNC, 0, NULL));
+  return seq(x, slices_done(x), around(x, w.i, around(x, w.part, s)));
+}
+
 Stmt *mx_results(Mx *x) {
+  if (x->t.wide) return wide_results(x);
   IrCtx *c = x->c;
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED),
        h = loop(x, "h", 2, FOR_UNROLLED);
@@ -106,7 +179,7 @@ Stmt *mx_add_up(Mx *x) {
   ExprId from = element(x, x->partial, partial_at(x, var(x, part.v), m, ex_add(c, n, var(x, i.v))));
   Stmt *add = store(x, x->acc, var(x, i.v), ex_add(c, element(x, x->acc, var(x, i.v)), from));
   Stmt *s = seq(x, seq(x, zero, around(x, part, around(x, i, add))),
-                around(x, e, result(x, m, n, w > 1 ? var(x, e.v) : 0, var(x, e.v))));
+                around(x, e, result(x, m, n, false, w > 1 ? var(x, e.v) : 0, var(x, e.v))));
   if (all % ADDERS) s = st_if(c, less(x, at, all), false, s, NULL);
   return around(x, block, around(x, thread, st_alloc(c, x->acc, s)));
 }
@@ -119,10 +192,8 @@ Stmt *mx_add_up_here(Mx *x) {
   Loop z = loop(x, "z", 2 * n, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(n, by), FOR_UNROLLED),
        zero = loop(x, "z", 2, FOR_UNROLLED), part = loop(x, "part", by, FOR_UNROLLED),
        i = loop(x, "i", 2, FOR_UNROLLED);
-  ExprId tid = var(x, x->tid), none = num(x, 0);
-  Stmt *s =
-      mx_commit(x) ? call(x, IN_COPY_WAIT, 1, &none) : NULL; /* copies of nothing are on their way to the slices */
-  s = seq(x, s, low_barrier(c));
+  ExprId tid = var(x, x->tid);
+  Stmt *s = slices_done(x); /* copies of nothing were on their way to them */
   Stmt *keep = store(x, x->mine, ex_add(c, scaled(x, var(x, z.v), x->threads), tid), element(x, x->acc, var(x, z.v)));
   s = seq(x, seq(x, s, around(x, z, keep)), call(x, IN_CLUSTER_SYNC, 0, NULL));
   ExprId pair = ex_add(c, scaled(x, var(x, turn.v), by), x->part);

@@ -40,6 +40,8 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->ops = t->terms * 2 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
   k->matrix_bytes = bytes;
   k->matrix_groups = t->warpgroups > 0;
+  k->matrix_wide = t->wide;
+  k->matrix_halves = t->wide && facts_bytes(s, s->stage.at[stage].op->out[0]) == 2 ? out : 0;
   k->matrix_alone = matrix_sets(t, v.type) == 1;
   k->matrix_ahead = matrix_ahead(t);
   k->matrix_tiles = tiles;

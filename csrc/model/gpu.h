@@ -39,6 +39,8 @@ typedef struct {
   bool matrix_possible;               /* matrix units could do its products, but do not */
   int matrix_bytes;                   /* they do, of factors of so many bytes; 0: they do not */
   bool matrix_groups;                 /* by instructions of warpgroups */
+  bool matrix_wide;                   /* results pass through shared memory */
+  double matrix_halves;               /* bytes of results that do, and that pairs of would fill but half a sector */
   bool matrix_alone;                  /* by warps, with one set of fragments: none are loaded while others are multiplied */
   double matrix_ahead;                /* slices that are copied before they are needed */
   double matrix_tiles, matrix_share;  /* slices of the sum that a block works through; share of ops that is not padding */

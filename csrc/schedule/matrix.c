@@ -25,7 +25,7 @@ MatrixTile matrix_tile(int n, const int64_t *x) {
 
 int matrix_numbers(const MatrixTile *t, int64_t *x) {
   for (int i = 0; i < MATRIX_FIELDS; i++) x[i] = t->number[i];
-  return t->warpgroups ? MATRIX_FIELDS : t->terms != 1 ? MATRIX_WARPGROUPS : MATRIX_TERMS;
+  return t->wide ? MATRIX_FIELDS : t->warpgroups ? MATRIX_WIDE : t->terms != 1 ? MATRIX_WARPGROUPS : MATRIX_TERMS;
 }
 
 int matrix_team(const MatrixTile *t) { return t->warpgroups ? GPU_WARPGROUP : GPU_WARP; }
@@ -63,6 +63,8 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   if (t->terms != 1 && (t->terms != 3 || step != 8))
     return "a product of float32 is one of TF32 or the sum of 3, any other is one";
   if (t->stages < 2 || t->stages > MAX_STAGES) return "it has 2 to 8 stages";
+  if (t->wide < 0 || t->wide > 1) return "its stores are wide (1) or not (0)";
+  if (t->wide && t->split > 1) return "wide stores are for sums that one block adds up: no split";
   return t->warpgroups ? group_fault(t, type) : NULL;
 }
 
@@ -74,7 +76,28 @@ bool matrix_clustered(const MatrixTile *t, const Target *target) {
 
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target) {
   int64_t slices = (int64_t)t->stages * (t->block_m + t->block_n) * t->block_k * dtype_bytes(type);
-  return slices + (matrix_clustered(t, target) ? (int64_t)t->block_m * t->block_n * dtype_bytes(DT_F32) : 0);
+  int64_t sums = matrix_clustered(t, target) ? (int64_t)t->block_m * t->block_n
+                 : t->wide                   ? (int64_t)matrix_threads(t) / GPU_WARP * matrix_wide_room(t)
+                                             : 0;
+  return slices + sums * dtype_bytes(DT_F32);
+}
+
+/* A warp's results on their way: lanes hold pairs of an 8x8 tile's columns, which they leave without conflicts where eight rows
+ * begin in different banks. Lines of 256 bytes at most, of 64 for 16 rows. */
+enum { WIDE_ROWS = 16, WIDE_COLUMNS = 64, OCTET = 8 };
+int matrix_wide_columns(const MatrixTile *t) {
+  int n = t->warp_n < WIDE_COLUMNS ? t->warp_n : WIDE_COLUMNS;
+  while (t->warp_n % n) n -= OCTET;
+  return n;
+}
+int matrix_wide_pitch(const MatrixTile *t, bool by_columns) {
+  int n = matrix_wide_columns(t);
+  return by_columns ? WIDE_ROWS + OCTET / 2 : n % (2 * OCTET) ? n : n + OCTET;
+}
+int matrix_wide_room(const MatrixTile *t) {
+  int by_rows = WIDE_ROWS * matrix_wide_pitch(t, false),
+      by_columns = matrix_wide_columns(t) * matrix_wide_pitch(t, true);
+  return by_rows > by_columns ? by_rows : by_columns;
 }
 
 int matrix_sets(const MatrixTile *t, DType type) {

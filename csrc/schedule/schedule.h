@@ -46,10 +46,10 @@ typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
  * shared memory at a time, and how many slices are there or in flight. transposed: the factor that the last dimension of the
  * result belongs to gives the rows. split: blocks that share the sum of a tile, each a part of k; a second kernel adds up. */
 /* warpgroups: 0: each tile of a warp is a warp's (mma.sync); else a warpgroup's (wgmma), which multiplies so many slices at a time,
- * 1 or 2. */
-enum { MATRIX_FIELDS = 10, MATRIX_TERMS = 8, MATRIX_WARPGROUPS = 9 }; /* of a step; the last two may be missing: 1, 0 */
+ * 1 or 2. wide: results pass through shared memory, so that each thread stores neighbours, and a warp lines of them. */
+enum { MATRIX_FIELDS = 11, MATRIX_TERMS = 8, MATRIX_WARPGROUPS, MATRIX_WIDE }; /* of a step; the last may be missing: 1, 0, 0 */
 typedef union {
-  struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages, transposed, split, terms, warpgroups; };
+  struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages, transposed, split, terms, warpgroups, wide; };
   int32_t number[MATRIX_FIELDS]; /* as in a step */
 } MatrixTile;
 typedef struct {
@@ -245,6 +245,11 @@ int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *targe
 /* Do the blocks that share a sum add it up themselves, as a cluster? Else a second kernel does. */
 bool matrix_clustered(const MatrixTile *t, const Target *target);
 int matrix_registers(const MatrixTile *t, DType type); /* of a thread, about: sums, fragments, addresses */
+/* wide: a warp passes on 16 rows of so many columns at a time; elements of its room, which holds them by rows or by columns, and
+ * from one of those to the next. */
+int matrix_wide_columns(const MatrixTile *t);
+int matrix_wide_room(const MatrixTile *t);
+int matrix_wide_pitch(const MatrixTile *t, bool by_columns);
 int matrix_sets(const MatrixTile *t, DType type); /* of fragments in registers: 2: one is loaded while the other is multiplied */
 
 /* ---- layout rewrite (layout.c) : 02 §9 ---- */

@@ -30,7 +30,7 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
 
 static Family family_of(int n, const Step *step) {
   int at = tensor_step(n, step);
-  return at < 0 ? FAMILY_LOOPS : step[at].n > MATRIX_WARPGROUPS ? FAMILY_WARPGROUPS : FAMILY_WARPS;
+  return at < 0 ? FAMILY_LOOPS : matrix_tile(step[at].n, step[at].list).warpgroups ? FAMILY_WARPGROUPS : FAMILY_WARPS;
 }
 
 /* How the output is cut: the splits into the most levels (as long as a tiling structure has more S than R). States that

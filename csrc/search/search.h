@@ -35,6 +35,7 @@ typedef struct {
   int32_t states_per_tiling_in_batch, states_per_tiling;
   int32_t tensor_cores; /* extended mode on NVIDIA's GPUs: TENSOR_... */
   int32_t warpgroups;   /* where they are used, 1: by instructions of warpgroups, too (compute capability 9.0) */
+  int32_t wide_stores;  /* where they are used, 1: results may pass through shared memory */
   const char *cpu_structure, *gpu_structure;
   int32_t extended; /* 1: on GPUs sizes drawn within the limits of the device; else uniformly, like the reference */
 } SearchParams;

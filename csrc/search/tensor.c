@@ -4,7 +4,8 @@
  * They are drawn so that the device takes them: what a warp computes, how warps lie in the block, the slice of the sum and
  * how many of them are in shared memory; tiles far larger than the matrices, and grids that leave most of the device idle
  * although smaller tiles exist, are drawn less often. A mutation halves or doubles one number, or turns the product around.
- * Warpgroups (wgmma) are a family of their own with a sketch of its own, for their tiles are others.
+ * Warpgroups (wgmma) are a family of their own with a sketch of its own, for their tiles are others. Whether results pass
+ * through shared memory is open where a search parameter says so.
  */
 #include "search/space.h"
 #include <string.h>
@@ -75,7 +76,8 @@ bool tensor_sketch(const SketchEnv *env, State *s, bool warpgroups) {
   if (warpgroups && (three || !env->par->warpgroups || !matrix_groups(t))) return false;
   for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
   open[MATRIX_TERMS] = three ? 3 : 1;
-  int n = warpgroups ? MATRIX_FIELDS : three ? MATRIX_WARPGROUPS : MATRIX_TERMS;
+  if (!warpgroups) open[MATRIX_WARPGROUPS] = 0;
+  int n = env->par->wide_stores ? MATRIX_FIELDS : warpgroups ? MATRIX_WIDE : three ? MATRIX_WARPGROUPS : MATRIX_TERMS;
   state_apply(s, (Step){.kind = STEP_MM, .stage = root, .n = n, .list = open});
   return true;
 }
@@ -132,6 +134,7 @@ static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   x[7] = power(r, 1, 5);
   x[MATRIX_TERMS] = p->open.terms;
   x[MATRIX_WARPGROUPS] = p->open.warpgroups ? 1 + rng_below(r, 2) : 0;
+  x[MATRIX_WIDE] = p->open.wide && x[7] == 1 ? rng_below(r, 2) : 0;
 }
 
 bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
@@ -147,16 +150,23 @@ bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
   return best[0] > 0;
 }
 
+/* The terms are given: the choice behind the first numbers is that of warpgroups. */
+static int changed(const TensorPlan *p, Rng *r) {
+  int n = MATRIX_TERMS + (p->open.warpgroups != 0), f = (int)rng_below(r, n + (p->open.wide != 0));
+  return f < MATRIX_TERMS ? f : f < n ? MATRIX_WARPGROUPS : MATRIX_WIDE;
+}
+
 bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
-  int64_t x[MATRIX_FIELDS];
+  int64_t x[MATRIX_FIELDS] = {0};
   for (int i = 0; i < TRIES; i++) {
     memcpy(x, s->list, (size_t)s->n * sizeof *x);
     x[MATRIX_TERMS] = p->open.terms;
-    if (!p->open.warpgroups) x[MATRIX_WARPGROUPS] = 0;
-    int f = (int)rng_below(r, p->open.warpgroups ? MATRIX_WARPGROUPS : MATRIX_TERMS);
+    int f = changed(p, r);
     bool up = rng_below(r, 2) != 0;
-    if (f == MATRIX_TERMS) /* which is given */
-      x[MATRIX_WARPGROUPS] = 3 - x[MATRIX_WARPGROUPS];
+    if (f == MATRIX_WARPGROUPS)
+      x[f] = 3 - x[f];
+    else if (f == MATRIX_WIDE)
+      x[f] = !x[f];
     else if (f == 6)
       x[6] = !x[6];
     else if (f == 5)
@@ -165,6 +175,7 @@ bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
       x[f] = up ? 2 * x[f] : x[f] / 2;
     if (f < 2 && rng_below(r, 2) != 0)
       x[f + 3] = up ? 2 * x[f + 3] : x[f + 3] / 2; /* the warps' tiles with the block's */
+    if (x[7] > 1) x[MATRIX_WIDE] = 0;
     if (!fits(m, p, x)) continue;
     s->list = arena_copy(ir_arena(m->ctx), x, (size_t)s->n * sizeof *x);
     return true;

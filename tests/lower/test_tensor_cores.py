@@ -21,7 +21,7 @@ def arrays(tensors, seed=0):
     return [to_bfloat16(x) if t.dtype == "bfloat16" else x.astype(t.dtype) for x, t in zip(data, tensors)]
 
 
-def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0):
+def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False):
     """One kernel: everything but the sum is inlined, the sum is computed inside the output."""
     s = te.create_schedule(out.op)
     total = None
@@ -34,12 +34,12 @@ def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1, wa
             stage.compute_inline()
     if total.op.name != out.op.name:
         total.compute_at(s[out], s[out].op.axis[-1])
-    s[out].tensor_cores(block, warp, stages, transposed, split, terms, warpgroups)
+    s[out].tensor_cores(block, warp, stages, transposed, split, terms, warpgroups, wide)
     return s
 
 
-def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1, target=CUDA, warpgroups=0):
-    s = scheduled(tensors[-1], block, warp, stages, transposed, split, terms, warpgroups)
+def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1, target=CUDA, warpgroups=0, wide=False):
+    s = scheduled(tensors[-1], block, warp, stages, transposed, split, terms, warpgroups, wide)
     assert check_passes(s._core, target, arrays(tensors), tensors) == []
     return s
 
@@ -249,6 +249,60 @@ def test_who_has_warpgroups():
             _core.program(s._core, tensors, _core.Target("cuda", sm=sm), "f")
     tensors = product(50, 37, 43, "float32")
     refused(scheduled(tensors[-1], (64, 32, 64), (64, 32), warpgroups=1), tensors, "32, 64 or 128 bytes")  # fits 16 bits alone
+
+
+WIDE = [  # what is multiplied, then block, warp, stages, transposed, slices that warpgroups multiply at a time
+    (product(34, 21, 43), (32, 32, 32), (16, 16), 3, False, 0),  # one element at a time: rows of 21
+    (product(34, 22, 43, out="float16"), (32, 32, 32), (16, 16), 3, True, 0),  # two
+    (product(20, 100, 40, "bfloat16", batch=(2,), tail=False), (32, 96, 16), (16, 96), 2, False, 0),  # 48 columns at a time
+    (product(70, 36, 64, "float32"), (64, 64, 32), (32, 64), 3, True, 0),  # shared memory that slices had
+    (product(40, 24, 16), (16, 8, 16), (16, 8), 2, False, 0),
+    (product(70, 40, 75, turn_b=True), (64, 64, 64), (64, 32), 3, False, 1),
+    (product(72, 64, 40, turn_a=True), (128, 64, 32), (64, 64), 4, True, 2),
+]
+
+
+@pytest.mark.parametrize("case", range(len(WIDE)))
+def test_wide_stores(case):
+    tensors, block, warp, stages, transposed, at_a_time = WIDE[case]
+    verify(tensors, block, warp, stages, transposed, warpgroups=at_a_time, wide=True)
+
+
+@pytest.mark.parametrize("layout,shape,dtype,transposed", [("NHWC", 1, "float16", True), ("NCHW", 0, "float32", False)])
+def test_wide_stores_of_convolutions(layout, shape, dtype, transposed):
+    verify(convolution(layout, *SHAPES[shape], dtype), (32, 32, 32), (16, 32), 2 + transposed, transposed, wide=True)
+
+
+@pytest.mark.parametrize("sm", [80, 90, 120])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_compiler_takes_wide_stores(transposed, sm):
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    tensors = product(256, 96, 136, out="float16")
+    s = scheduled(tensors[-1], (64, 64, 32), (32, 32), 4, transposed, wide=True)
+    target = _core.Target("cuda", sm=sm)
+    source, manifest = _core.program(s._core, tensors, target, "f")
+    assert source.count("__syncwarp()") == 4 and "*(ushort4 *)(D" in source and "ushort2" not in source
+    assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
+    again = te.create_schedule(s.outputs)
+    again.apply_steps(s.steps())
+    assert str(again) == str(s) and ", wide stores" in str(s)
+    assert _core.program(again._core, tensors, target, "f")[0] == source
+
+
+def test_who_has_no_wide_stores():
+    with pytest.raises(ValueError, match="no split"):
+        scheduled(product(50, 37, 43)[-1], (32, 32, 32), (16, 16), split=2, wide=True)
+
+
+@pytest.mark.parametrize("stages,counted", [(2, False), (3, True), (4, False), (5, True), (7, True)])
+def test_the_place_of_a_slice(stages, counted):
+    """It is a remainder where that is a mask, else it counts on: no remainder stands between a slice and its fragments."""
+    tensors = product(34, 24, 200)
+    verify(tensors, (32, 32, 32), (16, 16), stages)
+    source = _core.program(scheduled(tensors[-1], (32, 32, 32), (16, 16), stages)._core, tensors, CUDA, "f")[0]
+    assert ("place[0]" in source) == counted and "kt %" not in source and "kt + 1) %" not in source
 
 
 def test_another_kernel_beside_it():

@@ -144,7 +144,7 @@ def test_any_schedule_of_any_shape_is_right(seed):
     while tried < 100:
         dtype, math = (("float16", None), ("bfloat16", None), ("float32", "tf32"), ("float32", "float32x3"))[tried % 4]
         tensors = ragged(rng, dtype)
-        p = policy(tensors, seed=tried, math=math, target=f"cuda -arch=sm_{(80, 90)[seed % 2]}")
+        p = policy(tensors, seed=tried, math=math, target=f"cuda -arch=sm_{(80, 90)[seed % 2]}", wide_stores=tried // 5 % 2)
         for s in [s for s in p.sample_initial_population() if has_step(s)][:5]:
             right(core_state(s), tensors, int(p.search_task.target.arch[3:]))
             tried += 1
@@ -179,7 +179,7 @@ def test_who_may_use_warpgroups():
 
 
 def drawn_by_warpgroups(tensors, seed, math, n):
-    p = policy(tensors, seed=seed, math=math, warpgroups=1, sample_init_min_population=60)
+    p = policy(tensors, seed=seed, math=math, warpgroups=1, wide_stores=seed % 2, sample_init_min_population=60)
     drawn = [s for s in p.sample_initial_population() if by_warpgroups(s)]
     assert len(drawn) >= n
     return p, drawn
@@ -217,6 +217,42 @@ def test_any_product_of_warpgroups_is_right(seed):
             right(core_state(s), tensors)
             compiled(s)
             tried += 1
+
+
+def is_wide(state):
+    return "wide stores" in str(state)
+
+
+@pytest.mark.parametrize("dtype,math,more", [("float16", None, {}), ("float32", "tf32", {}), ("float16", None, {"warpgroups": 1})])
+def test_wide_stores(dtype, math, more):
+    """A choice of its own where it is asked for, of sums that one block adds up."""
+    tensors = dense(33, 24, 72, dtype)
+    assert not any(map(is_wide, policy(tensors, math=math, **more).sample_initial_population()))
+    p = policy(tensors, math=math, wide_stores=1, sample_init_min_population=60, **more)
+    assert sum("MM" in str(s.transform_steps) for s in p.generate_sketches()) == 1 + len(more)
+    drawn = [s for s in p.sample_initial_population() if has_step(s)]
+    bred = [s for s in p.evolutionary_search(drawn, 128) if has_step(s)]
+    for states in (drawn, bred):
+        assert {is_wide(s) for s in states} == {False, True}
+        wide = [s for s in states if is_wide(s)]
+        assert all("split 1" in str(s) for s in wide)
+        for s in wide[:2]:
+            right(core_state(s), tensors)
+    line = auto_scheduler.measure_record.dump_record_to_string(
+        auto_scheduler.MeasureInput(p.search_task, wide[0]), auto_scheduler.MeasureResult([1e-3], 0, "", 0.1, 1)
+    )
+    again, _ = auto_scheduler.measure_record.load_record_from_string(line)
+    assert again.state.transform_steps == wide[0].transform_steps
+    with pytest.raises(ValueError, match="wide_stores 2 is neither 0"):
+        sketches(tensors, math=math, wide_stores=2)
+
+
+def test_the_price_of_wide_stores():
+    """As measured (hand-written): they pay where there is much to store, and cost a little where there is not."""
+    for n, best in ((2048, True), (128, False)):
+        p = policy(dense(n, n, 768, "float16"), model="analytic", wide_stores=1)
+        first = p.evolutionary_search([s for s in p.sample_initial_population() if has_step(s)], 8)
+        assert is_wide(first[0]) == best
 
 
 def errors(state, tensors, draw):

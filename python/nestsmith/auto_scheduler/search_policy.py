@@ -232,7 +232,8 @@ class SketchPolicy(SearchPolicy):
         well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is "tf32", 3 instead with three such
         products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these modes, 1 for others. ``warpgroups``:
         1 adds programs that do this by instructions of four warps (``wgmma``, compute capability 9.0), for which TF32 factors
-        are cut off, not rounded; 0 (never) unless given.
+        are cut off, not rounded; 0 (never) unless given. ``wide_stores``: 1 lets programs on tensor cores pass their results
+        through shared memory, so that a warp stores whole lines; 0 (never) unless given.
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int
@@ -259,6 +260,7 @@ class SketchPolicy(SearchPolicy):
         "double_buffer_prob": 0.0,
         "tensor_cores": "auto",
         "warpgroups": 0,
+        "wide_stores": 0,
     }
 
     def __init__(self, task, program_cost_model=None, params=None, seed=None, verbose=1, init_search_callbacks=None):

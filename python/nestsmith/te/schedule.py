@@ -273,7 +273,7 @@ class Stage:
             raise ValueError("an output stage cannot be double buffered")
         self._core.double_buffer(self._id)
 
-    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0):
+    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False):
         """Computes the stage, with the one sum that is computed inside it, as a product of matrices on tensor cores.
 
         The stage is a sum of products, or reads one at the place where it stores; in that case the sum is put at its last
@@ -306,6 +306,9 @@ class Stage:
             lies in shared memory (``wgmma``, compute capability 9.0): ``warp`` is such a group's tile, a multiple of 64 x 8,
             a slice has 32, 64 or 128 bytes along k, and so many slices are multiplied at a time. TF32 factors are cut off
             then, not rounded.
+        wide : bool
+            Whether results pass through shared memory, so that threads store up to four neighbours each and a warp whole lines.
+            Not for sums that blocks share.
 
         Raises
         ------
@@ -313,7 +316,7 @@ class Stage:
             For sizes that no machine can do. Lowering raises it if the stage is no such product or the target no CUDA device
             of compute capability 8.0 or newer.
         """
-        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split, terms, warpgroups)
+        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split, terms, warpgroups, wide)
 
     def set_store_predicate(self, predicate):
         """Stores the result only where ``predicate`` holds; it may use axes of the stage and thread axes around it.
