@@ -77,7 +77,7 @@ def run(case):
 KNOWN = {
     "Reshape": (1,), "Expand": (1,), "Tile": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 2, 3), "Resize": (1, 2, 3), "Upsample": (1,),
     "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "TopK": (1,), "OneHot": (1, 2), "Range": (0, 1, 2), "ConstantOfShape": (0,),
-    "CumSum": (1,), "Trilu": (1,), "ReverseSequence": (1,), "Dropout": (1, 2), "CenterCropPad": (1,), "AffineGrid": (1,),
+    "CumSum": (1,), "CumProd": (1,), "Trilu": (1,), "ReverseSequence": (1,), "Dropout": (1, 2), "CenterCropPad": (1,), "AffineGrid": (1,),
     "RNN": (4,), "LSTM": (4,), "GRU": (4,), "Clip": (), "BlackmanWindow": (0,), "HannWindow": (0,), "HammingWindow": (0,),
     "MelWeightMatrix": (0, 1, 2, 3, 4), "DFT": (1, 2), "STFT": (1, 3), "MaxUnpool": (2,), "Col2Im": (1, 2), "BitShift": (),
 }  # fmt: skip

@@ -148,11 +148,65 @@ def test_open_sizes_are_bound_by_their_names():
     for shape, kind, text in (
         ({"batch": 4}, ValueError, r"'a' is \(4, n, 3\) in the model; give.*shape={'a': \(...\)} or, for all inputs, shape={'n': ...}"),
         ({"batch": 4, "a": (5, 2, 3)}, ValueError, r"shape\['a'\] is \(5, 2, 3\), but the model says \(4, 'n', 3\)"),
+        ({"batch": 0, "a": (5, 2, 3)}, ValueError, r"shape\['a'\] is \(5, 2, 3\), but the model says \(0, 'n', 3\)"),
         ({"size": 4}, ValueError, r"\['size'\], but the model's inputs are \['a', 'b'\] and its open sizes \['batch', 'n'\]"),
         ({"batch": -1}, ValueError, r"shape\['batch'\] is -1"),
     ):
         with pytest.raises(kind, match=text):
             relay.frontend.from_onnx(proto, shape)
+
+
+@pytest.mark.parametrize("written", [0, -1])
+def test_sizes_that_exporters_write_for_open_ones(written):
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [written, 3]}, {"y": None})
+    mod, _ = relay.frontend.from_onnx(proto, {"x": (4, 3)})
+    assert mod["main"].params[0].checked_type.concrete_shape == (4, 3)
+    with pytest.raises(ValueError, match=r"shape\['x'\] is \(4, 2\), but the model says"):
+        relay.frontend.from_onnx(proto, {"x": (4, 2)})
+
+
+def test_what_is_known_is_computed_whatever_the_operator():
+    """Operators without a converter, and those whose shapes follow from data, are values if what they read is known; so is what reads
+    no more of the data than their type."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["size"]),
+        helper.make_node("ConstantOfShape", ["size"], ["ones"], value=numpy_helper.from_array(np.array([1]))),
+        helper.make_node("NonZero", ["ones"], ["places"]),
+        helper.make_node("Unique", ["repeated"], ["values", "", "", "counts"]),
+        helper.make_node("CastLike", ["half", "x"], ["pad"]),
+        helper.make_node("Pad", ["x", "widths", "pad"], ["padded"]),
+        helper.make_node("Cast", ["values"], ["scale"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["padded", "scale"], ["y"]),
+        helper.make_node("Identity", ["places"], ["z"]),
+        helper.make_node("Identity", ["counts"], ["n"]),
+    ]
+    weights = {"repeated": np.array([7, 5, 7]), "half": np.float64(0.5), "widths": np.array([0, 1])}
+    proto = model(nodes, {"x": [1]}, {"y": None, "z": None, "n": None}, weights)
+    y, z, n = outputs(*relay.frontend.from_onnx(proto), x=np.array([2], "float32"))
+    assert (y.tolist(), z.tolist(), n.tolist()) == ([10.0, 3.5], [[0]], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("op", "text"),
+    [("Bernoulli", "RandomUniformLike"), ("RandomNormalLike", "RandomNormalLike: 1 node"), ("SequenceConstruct", "'it' makes values that are")],
+)
+def test_known_values_that_are_no_constants(op, text):
+    """Random numbers differ from run to run, and sequences are no tensors."""
+    proto = model([helper.make_node(op, ["w"], ["y"], name="it")], {"x": [1]}, {"y": None}, {"w": np.full(3, 0.5, "float32")})
+    with pytest.raises(OpNotImplemented, match=text):
+        relay.frontend.from_onnx(proto)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"reverse": 1}, {"exclusive": 1}, {"exclusive": 1, "reverse": 1}])
+@pytest.mark.parametrize("extent", [1, 5])
+def test_running_products(attributes, extent):
+    x = numbers(2, extent, 3)
+    node = helper.make_node("CumProd", ["x", "axis"], ["y"], **attributes)
+    got = outputs(*relay.frontend.from_onnx(model([node], {"x": x.shape}, {"y": None}, {"axis": np.array(1)}, 26)), x=x)[0]
+    turned = x[:, ::-1] if "reverse" in attributes else x
+    want = np.cumprod(turned, 1)
+    want = np.concatenate([np.ones_like(want[:, :1]), want[:, :-1]], 1) if "exclusive" in attributes else want
+    np.testing.assert_allclose(got, want[:, ::-1] if "reverse" in attributes else want, rtol=1e-5)
 
 
 def run_both(nodes, inputs, weights=(), opset=17, dtype=None):
@@ -191,6 +245,8 @@ def test_activations_of_recurrent_layers_take_their_parameters_in_turn():
         ("Clip", numbers(9), {"low": np.float32(1), "high": np.float32(-1)}, {}),
         ("Pow", np.array([4, 9, 14]), {"exponent": np.float32(0.5)}, {}),
         ("Resize", np.arange(48, dtype="uint8").reshape(1, 3, 4, 4) * 5, {"": 0, " ": 0, "sizes": np.array([1, 3, 7, 9])}, {"mode": "linear"}),
+        ("Resize", numbers(1, 3, 9, 7), {"": 0, " ": 0, "sizes": np.array([1, 3, 4, 12])}, {"mode": "linear", "antialias": 1}),
+        ("Resize", numbers(1, 3, 9, 16), {"": 0, " ": 0, "sizes": np.array([1, 3, 4, 5])}, {"mode": "cubic", "antialias": 1, "exclude_outside": 1}),
         ("Concat", numbers(0, 3), {"b": numbers(0, 4)}, {"axis": 1}),
         ("QuantizeLinear", numbers(9) * 50, {"scale": np.float32(0.5)}, {"output_dtype": TensorProto.INT8}),
     ],
@@ -200,7 +256,8 @@ def test_rare_uses(op, x, weights, attributes):
     names = ["" if not k.strip() else k for k in weights]
     dtype = "int8" if "output_dtype" in attributes else x.dtype
     node = helper.make_node(op, ["x", *names], ["y"], **attributes)
-    got, want = run_both([node], {"x": x}, {k: v for k, v in weights.items() if k.strip()}, 21 if op == "QuantizeLinear" else 17, dtype)
+    opset = {"QuantizeLinear": 21, "Resize": 18}.get(op, 17)
+    got, want = run_both([node], {"x": x}, {k: v for k, v in weights.items() if k.strip()}, opset, dtype)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1 if got.dtype == "uint8" else 1e-5)  # a rounding moves the cut
 
 

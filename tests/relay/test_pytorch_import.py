@@ -119,6 +119,7 @@ FUNCTIONS = {
                                        x.index_copy(-1, torch.tensor([4, 0]), x[..., :2])), (X, I)),
     "resizing": (lambda x: (F.interpolate(x, scale_factor=2.0), F.interpolate(x, (5, 13)), F.interpolate(x, (10, 8), mode="bilinear"),
                             F.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=True), F.interpolate(x, (9, 4), mode="bicubic"),
+                            F.interpolate(x, (5, 3), mode="bilinear", antialias=True), F.interpolate(x, (3, 9), mode="bicubic", antialias=True),
                             F.interpolate(x[0], 5, mode="linear"), F.pixel_shuffle(x, 2), F.pixel_unshuffle(x[..., :6, :8], 2)), (X,)),
     "types": (lambda x, i: (x.double() + 1, x.to(torch.float16).float(), i.to(x), x.int(), i.bool(), x.type_as(i), i.new_ones(2) + i[:, 0]), (X, I)),
 }  # fmt: skip

@@ -479,6 +479,27 @@ def pad(x, begins, ends, mode="constant", value=0):
     return x
 
 
+# ---- running values ----
+
+
+def running(values, axis, combine):
+    """For each place along `axis`, `combine` of all up to it; `values` are tensors that go together. In log2 n steps, each of which
+    adds what lies as far before as is summed up by then."""
+    extent, step = shape_of(values[0])[axis], 1
+    while step < extent:
+        heads = [slice_axes(v, [axis], [0], [step], [1]) for v in values]
+        before = [slice_axes(v, [axis], [0], [extent - step], [1]) for v in values]
+        after = [slice_axes(v, [axis], [step], [extent], [1]) for v in values]
+        values = [relay.concatenate([h, v], axis) for h, v in zip(heads, combine(before, after))]
+        step *= 2
+    return values
+
+
+def running_product(x, axis):
+    """The product of all values up to each place along `axis`."""
+    return running([x], axis, lambda a, b: [relay.multiply(a[0], b[0])])[0]
+
+
 # ---- resizing ----
 
 
@@ -509,22 +530,44 @@ def _nearest(x, how):
     return {"round_prefer_ceil": lambda: np.floor(x + 0.5), "floor": lambda: np.floor(x), "ceil": lambda: np.ceil(x)}[how]()
 
 
-def _cubic(t, a):
-    """Weights of the four neighbours of a position that lies t beyond the second."""
-    near = lambda d: (a + 2) * d**3 - (a + 3) * d**2 + 1  # noqa: E731
-    far = lambda d: a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a  # noqa: E731
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+def _near(method, d, a):
+    """The weight of a pixel at the distance `d`; `a` is the slope of cubic weights."""
+    if method == "linear":
+        return np.clip(1 - d, 0, 1)
+    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+    far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-def resize(x, sizes, scales, method, mode="half_pixel", rounding="round_prefer_floor", cubic=-0.75, exclude=False, roi=None, beyond=0.0):
+def _neighbours(method, at, scale, cubic, antialias):
+    """Pairs of the neighbours of each position and their weights; with `antialias` a position of a smaller image has all those
+    that it stands for."""
+    reach, low = {"linear": 1, "cubic": 2}[method], np.floor(at)
+    scale = min(scale, 1.0) if antialias else 1.0
+    first = math.floor(-reach / scale) + 1
+    pairs = [(low + k, _near(method, np.abs(low + k - at) * scale, cubic)) for k in range(first, 2 - first)]
+    return _whole(pairs) if scale < 1 else pairs
+
+
+def _whole(pairs):
+    """The pairs with weights whose sum is 1."""
+    total = sum(w for _, w in pairs)
+    return [(i, w / total) for i, w in pairs]
+
+
+def resize(
+    x, sizes, scales, method, mode="half_pixel", rounding="round_prefer_floor", cubic=-0.75, exclude=False, roi=None, beyond=0.0,
+    antialias=False,
+):  # fmt: skip
     """Each axis to its size, by the positions that ONNX defines. The two image axes of NCHW data at whole scales are one operator;
     everything else is a gather and a sum of products with known weights per axis. Integers are cut toward zero."""
     shape = shape_of(x)
     if method != "nearest" and not is_float(kind := dtype_of(x)):
-        y = resize(relay.cast(x, "float32"), sizes, scales, method, mode, rounding, cubic, exclude, roi, beyond)
+        y = resize(relay.cast(x, "float32"), sizes, scales, method, mode, rounding, cubic, exclude, roi, beyond, antialias)
         return relay.cast(clip(y, np.iinfo(kind).min, np.iinfo(kind).max), kind)
     exact = all(round(n * s) == o and abs(n * s - o) < 1e-6 for n, s, o in zip(shape, scales, sizes))
     plain = len(shape) == 4 and sizes[:2] == list(shape[:2]) and exact and mode in ("half_pixel", "align_corners", "asymmetric")
+    plain = plain and not antialias
     if plain and method != "cubic" and not (method == "nearest" and mode != "asymmetric"):
         return image.resize2d(
             x, sizes[2:], method={"nearest": "nearest_neighbor"}.get(method, method), coordinate_transformation_mode=mode,
@@ -538,13 +581,9 @@ def resize(x, sizes, scales, method, mode="half_pixel", rounding="round_prefer_f
         if method == "nearest":
             pairs = [(_nearest(at, rounding), np.ones(o))]
         else:
-            low = np.floor(at)
-            weights = [1 - (at - low), at - low] if method == "linear" else _cubic(at - low, cubic)
-            pairs = [(low + k - (method == "cubic"), w) for k, w in enumerate(weights)]
-        if exclude and method == "cubic":
-            pairs = [(i, np.where((i < 0) | (i >= n), 0, w)) for i, w in pairs]
-            total = sum(w for _, w in pairs)
-            pairs = [(i, w / total) for i, w in pairs]
+            pairs = _neighbours(method, at, s, cubic, antialias)
+        if exclude and method != "nearest" and (antialias or method == "cubic"):
+            pairs = _whole([(i, np.where((i < 0) | (i >= n), 0, w)) for i, w in pairs])
         lift = [1] * len(shape)
         lift[axis] = o
         parts = []

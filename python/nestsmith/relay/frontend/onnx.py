@@ -22,6 +22,7 @@ from .values import Node, Unsupported, array, as_list, dtype_of, folded, known, 
 __all__ = ["fixed_shapes", "from_onnx", "input_names", "load"]
 
 _CONTROL = {"Loop", "Scan", "SequenceMap"}
+_RANDOM = {"Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
 
 
 def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True, check=False):
@@ -215,10 +216,13 @@ class _Graph:
     def check(self):
         """Raises OpNotImplemented with all that cannot be imported."""
         missing = Unsupported("ONNX model", "register a converter with nestsmith.relay.frontend.converter")
-        stack = list(self.proto.graph.node)
-        for node in stack:
+        known = {t.name for t in self.proto.graph.initializer}
+        for node in self.proto.graph.node:
             name = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
-            if name in CONVERTERS or name == "If" or self.definition(node) is not None:
+            constant = all(i in known for i in node.input if i)
+            if constant or name in ("Shape", "Size"):
+                known.update(node.output)
+            if name in CONVERTERS or name == "If" or self.definition(node) is not None or constant and _computable(node):
                 continue
             label = f"{name} (control flow)" if name in _CONTROL else name
             missing.add(label, node.name or node.output[0])
@@ -293,7 +297,9 @@ class _Graph:
         sizes = follow if given is None else sizes
         dims = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, d.dim_param or "?") for d in t.shape.dim]
         if given is not None:
-            if t.HasField("shape") and (len(given) != len(dims) or any(isinstance(d, int) and d > 0 and d != g for d, g in zip(dims, given))):
+            # Exporters write 0 or -1 for a size that they leave open; 0 is what it says if nobody says another.
+            fixed = [isinstance(d, int) and (d > 0 or not f.HasField("dim_value")) for d, f in zip(dims, t.shape.dim)]
+            if t.HasField("shape") and (len(given) != len(dims) or any(f and d != g for f, d, g in zip(fixed, dims, given))):
                 raise ValueError(f"shape[{info.name!r}] is {given}, but the model says {tuple(dims)}")
             dims = given
         elif not t.HasField("shape") or any(not isinstance(d, int) or d < 0 for d in dims):
@@ -364,6 +370,8 @@ class _Graph:
     def _convert(self, node, inputs, opset):
         name = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
         f = CONVERTERS.get(name)
+        if f is None and _computable(node) and all(known(i) and dtype_of(i) != "bfloat16" for i in inputs if i is not None):
+            return _computed(node, inputs, opset)
         if f is None:
             return self._expand(node, inputs, opset)
         label = node.name or (node.output[0] if node.output else "")
@@ -382,7 +390,7 @@ class _Graph:
         types = [_type_proto(x) for x in inputs]
         found = self.definition(node, types)
         if not isinstance(found, tuple):
-            raise OpNotImplemented(f"{node.op_type} {node.name!r} is not supported")
+            raise OpNotImplemented(f"{node.op_type} {node.name!r} is not supported; take it out of the model, or register a converter for it")
         schema, body = found
         given = {a.name: a for a in node.attribute}
         for k, a in schema.attributes.items():
@@ -417,6 +425,33 @@ class _Graph:
         self.nodes(branch.node, inner, opset)
         for name, out in zip(node.output, branch.output):
             values[name] = inner[out.name]
+
+
+def _computable(node):
+    """Whether the standard's reference can compute a node of which all inputs are known, as it would in any run."""
+    return (
+        node.domain in ("", "ai.onnx") and any(node.input) and node.op_type not in _RANDOM and not any(a.HasField("g") for a in node.attribute)
+    )
+
+
+def _computed(node, inputs, opset):
+    """The results of a node that has no converter on values that are known (`NonZero`, `Unique`, ...), by the standard's reference."""
+    from onnx import ValueInfoProto, helper
+    from onnx.reference import ReferenceEvaluator
+
+    feeds = {name: np.asarray(e.numbers) for name, e in zip(node.input, inputs) if name}
+    wanted = [o for o in node.output if o]
+    try:
+        given = [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in feeds.items()]
+        graph = helper.make_graph([node], "known", given, [ValueInfoProto(name=o) for o in wanted])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+        made = dict(zip(wanted, ReferenceEvaluator(model).run(None, feeds)))
+        found = {o: array(v) for o, v in made.items() if isinstance(v, (np.ndarray, np.generic))}
+    except Exception as e:  # of any kind: an operator's own code
+        raise OpNotImplemented(f"{node.op_type} {node.name!r} is not supported, and its value cannot be computed here: {e!r}") from e
+    if len(found) != len(wanted):
+        raise OpNotImplemented(f"{node.op_type} {node.name!r} makes values that are no tensors; these are not supported")
+    return [found.get(o) for o in node.output]
 
 
 def _type_proto(e):

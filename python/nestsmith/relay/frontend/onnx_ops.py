@@ -447,11 +447,19 @@ def _arg(n):
     return relay.cast(y, "int64")
 
 
-@converter("CumSum")
-def _cumsum(n):
+@converter("CumSum", "CumProd")
+def _running(n):
     x, axis = n.input(0), n.array(1, "axis").item() % rank_of(n.input(0))
     x = relay.reverse(x, axis) if n.get("reverse") else x
-    y = relay.cumsum(x, axis, exclusive=bool(n.get("exclusive")))
+    if n.op == "CumSum":
+        y = relay.cumsum(x, axis, exclusive=bool(n.get("exclusive")))
+    elif n.get("exclusive") and shape_of(x)[axis]:  # of all values before each place
+        shape = shape_of(x)
+        one = relay.full(c.scalar(1, x), [1 if a == axis else d for a, d in enumerate(shape)], dtype_of(x))
+        y = relay.concatenate([one, c.slice_axes(x, [axis], [0], [shape[axis] - 1], [1])], axis) if shape[axis] > 1 else one
+        y = c.running_product(y, axis)
+    else:
+        y = c.running_product(x, axis)
     return relay.reverse(y, axis) if n.get("reverse") else y
 
 
@@ -721,8 +729,6 @@ def _resize(n):
     sizes = None if old else n.array(3, "sizes")
     axes = c.axes_of(n.get("axes"), len(shape))
     full_scales, full_sizes = [1.0] * len(shape), list(shape)
-    if n.get("antialias"):
-        n.refuse("antialias is not supported")
     if sizes is not None and sizes.size:
         ratio = [s / shape[a] for a, s in zip(axes, sizes)]
         policy = n.get("keep_aspect_ratio_policy", "stretch")
@@ -744,7 +750,7 @@ def _resize(n):
     rounding = n.get("nearest_mode", "floor" if old else "round_prefer_floor")
     return c.resize(
         x, full_sizes, full_scales, n.get("mode", "nearest"), mode, rounding, n.get("cubic_coeff_a", -0.75),
-        bool(n.get("exclude_outside")), roi, n.get("extrapolation_value", 0.0),
+        bool(n.get("exclude_outside")), roi, n.get("extrapolation_value", 0.0), bool(n.get("antialias")),
     )  # fmt: skip
 
 

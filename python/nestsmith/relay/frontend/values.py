@@ -12,7 +12,7 @@ import collections
 import numpy as np
 
 from ...error import OpNotImplemented
-from ..expr import Call, Constant, Expr, Tuple, TupleGetItem, TupleWrapper, const
+from ..expr import Call, Constant, Expr, Tuple, TupleGetItem, TupleWrapper, Var, children, const
 from ..infer import infer_type
 from ..transform.fold_constant import fold
 
@@ -55,13 +55,31 @@ def integers(x):
 
 
 def folded(e, inputs):
-    """`e`, computed now if all `inputs` are constants."""
+    """`e`, computed now if what it reads of `inputs` are constants: a type or a shape is known of all."""
     if isinstance(e, TupleWrapper):
         e = list(e)
     if isinstance(e, (list, tuple)):
         return [folded(f, inputs) for f in e]
     infer_type(e)
-    return fold(e) if all(known(i) for i in inputs if i is not None) else e
+    return e if _reads(e, {id(i): known(i) for i in inputs if i is not None}) else fold(e)
+
+
+def _reads(e, inputs):
+    """Whether an expression reads a value that is not known; `inputs`: by the id of each, whether it is."""
+    if all(inputs.values()):
+        return False
+    seen, todo = set(), [e]
+    while todo:
+        e = todo.pop()
+        if id(e) in inputs:
+            if not inputs[id(e)]:
+                return True
+        elif id(e) not in seen:
+            seen.add(id(e))
+            if isinstance(e, Var):
+                return True
+            todo += children(e)
+    return False
 
 
 class Node:

@@ -214,7 +214,7 @@ def _log_softmax(x, dim, dtype=None):
 # ---- images ----
 
 
-def _resize(x, output_size, scales, method, mode, rounding="floor"):
+def _resize(x, output_size, scales, method, mode, rounding="floor", **more):
     shape = shape_of(x)
     dims = len(shape) - 2
     scales = [None] * dims if scales is None else list(scales)
@@ -222,17 +222,22 @@ def _resize(x, output_size, scales, method, mode, rounding="floor"):
     if mode == "align_corners":
         scales = [None] * dims
     real = [o / n if s is None else s for n, o, s in zip(shape[2:], size, scales)]
-    return c.resize(x, [*shape[:2], *size], [1.0, 1.0, *real], method, mode, rounding)
+    return c.resize(x, [*shape[:2], *size], [1.0, 1.0, *real], method, mode, rounding, **more)
 
 
-def _interpolation(method, dims):
+def _interpolation(method, dims, antialias=False):
+    # PyTorch's smoothing is that of PIL: only what is inside the image counts, and cubic weights are flatter.
+    smoothing = {"antialias": True, "exclude": True, "cubic": -0.5} if antialias else {}
+
     def nearest(x, output_size, scales=None, *more):
         return _resize(x, output_size, _given(scales, more, dims), "nearest", "asymmetric")
 
     def smooth(x, output_size, align_corners, scales=None, *more):
         if not is_float(dtype_of(x)):  # of which PyTorch rounds with fixed-point weights
             raise OpNotImplemented(f"resizing {dtype_of(x)} by {method} is not supported; cast it to float32 before, and round after it")
-        return _resize(x, output_size, _given(scales, more, dims), method, "align_corners" if align_corners else "half_pixel")
+        if antialias and align_corners:
+            raise OpNotImplemented("smoothing while resizing with align_corners is not supported")
+        return _resize(x, output_size, _given(scales, more, dims), method, "align_corners" if align_corners else "half_pixel", **smoothing)
 
     return nearest if method == "nearest" else smooth
 
@@ -246,6 +251,8 @@ for _d, _method in {1: "linear", 2: "bilinear", 3: "trilinear"}.items():
     aten(f"upsample_{_method}{_d}d")(_interpolation("linear", _d))
     aten(f"upsample_nearest{_d}d")(_interpolation("nearest", _d))
 aten("upsample_bicubic2d")(_interpolation("cubic", 2))
+aten("_upsample_bilinear2d_aa")(_interpolation("linear", 2, True))
+aten("_upsample_bicubic2d_aa")(_interpolation("cubic", 2, True))
 
 
 _SAMPLED, _BEYOND = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")

@@ -188,23 +188,10 @@ def _median(x, dim=None, keepdim=False):
     return _kthvalue(x, (shape_of(x)[dim] + 1) // 2 if rank_of(x) else 1, dim, keepdim)
 
 
-def _running(values, axis, combine):
-    """For each place along `axis`, `combine` of all up to it; `values` are tensors that go together. In log2 n steps, each of which
-    adds what lies as far before as is summed up by then."""
-    extent, step = shape_of(values[0])[axis], 1
-    while step < extent:
-        heads = [c.slice_axes(v, [axis], [0], [step], [1]) for v in values]
-        before = [c.slice_axes(v, [axis], [0], [extent - step], [1]) for v in values]
-        after = [c.slice_axes(v, [axis], [step], [extent], [1]) for v in values]
-        values = [relay.concatenate([h, v], axis) for h, v in zip(heads, combine(before, after))]
-        step *= 2
-    return values
-
-
 @aten("cumprod")
 def _cumprod(x, dim, dtype=None):
     x = _summed(x, dtype)
-    return _running([x], dim % rank_of(x), lambda a, b: [relay.multiply(a[0], b[0])])[0] if rank_of(x) else x
+    return c.running_product(x, dim % rank_of(x)) if rank_of(x) else x
 
 
 @aten("logcumsumexp")
@@ -213,7 +200,7 @@ def _logcumsumexp(x, dim):
         high, far = relay.maximum(a[0], b[0]), relay.negative(relay.abs(relay.subtract(a[0], b[0])))
         return [relay.add(high, relay.log(relay.add(c.scalar(1, high), relay.exp(far))))]
 
-    return _running([x], dim % rank_of(x), both)[0] if rank_of(x) else x
+    return c.running([x], dim % rank_of(x), both)[0] if rank_of(x) else x
 
 
 def _running_most(better):
@@ -230,7 +217,7 @@ def _running_most(better):
             return [relay.where(later, q, p) for p, q in zip(a, b)]
 
         kind = dtype_of(x)
-        y, at = _running([relay.cast(x, "int8") if kind == "bool" else x, places], axis, both)
+        y, at = c.running([relay.cast(x, "int8") if kind == "bool" else x, places], axis, both)
         return [c.cast(y, kind), at]
 
     return convert
