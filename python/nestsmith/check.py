@@ -17,6 +17,7 @@ __all__ = [
     "number",
     "one_of_names",
     "shape",
+    "share",
     "shown",
     "some",
     "text",
@@ -45,6 +46,14 @@ def number(name, value, above=None):
         raise TypeError(f"{name} is {value!r}; it must be a number") from None
     if above is not None and not x > above:
         raise ValueError(f"{name} is {value}; it must be greater than {above}")
+    return x
+
+
+def share(name, value):
+    """`value` as a float of 0 to 1; TypeError or ValueError otherwise."""
+    x = number(name, value)
+    if not 0 <= x <= 1:
+        raise ValueError(f"{name} is {value}; it must be from 0 to 1")
     return x
 
 

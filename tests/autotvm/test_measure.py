@@ -295,7 +295,7 @@ def test_words_stand_for_the_usual_ones():
     option = measure_option("local", runner="local")
     assert type(option["builder"]) is LocalBuilder and type(option["runner"]) is LocalRunner
     assert (option["runner"].number, option["runner"].repeat, option["runner"].timeout, option["builder"].timeout) == (4, 3, 10, 10)
-    for wrong in ((None, "local"), ("local", 5)):
+    for wrong in ((None, "local"), ("local", 5), (LocalRunner(), "local"), ("local", LocalBuilder())):
         with pytest.raises(TypeError, match="it must be 'local' or a"):
             measure_option(*wrong)
     for wrong in (("remote", "local"), ("local", "remote")):

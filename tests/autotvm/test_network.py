@@ -73,6 +73,8 @@ def test_several_networks(resnet):
         autotvm.task.extract_from_multiple_program([mobile[0], resnet[0]], [mobile[1]], LLVM)
     with pytest.raises(ValueError, match="target is None"):
         autotvm.task.extract_from_program(*mobile, None)
+    with pytest.raises(ValueError, match="there is no operator 'nn.conv'"):
+        autotvm.task.extract_from_program(*mobile, LLVM, ops=["nn.conv"])
 
 
 # ---- building with records ----

@@ -170,6 +170,8 @@ def test_half_a_template_and_a_missing_one(name):
         missing()
     with pytest.raises(ValueError, match="target is None"):
         autotvm.create(name, (), None)
+    with pytest.raises(TypeError, match="args is 4; it must be a tuple"):
+        autotvm.create(name, 4, "llvm")
 
 
 def test_tasks_are_sent_without_their_space(name):

@@ -296,6 +296,13 @@ def test_history_needs_enough_good_records_of_the_same_template():
     assert tuner.cost_model.base_model is None
 
 
+def test_history_of_a_log(tmp_path):
+    log, tuner = tmp_path / "a.log", knob_tuner(layer11_task())
+    log.write_text("".join(autotvm.record.encode(*pair) + "\n" for pair in records(10)))
+    tuner.load_history(str(log), min_seed_records=10)
+    assert tuner.cost_model.base_model is not None
+
+
 def test_history_of_a_similar_task_helps_at_once():
     given, wins = records(300), 0
     for seed in range(5):
@@ -339,6 +346,23 @@ def test_the_xgboost_package_where_it_is_named(loss):
 def test_unknown_words_are_refused(how, text):
     with pytest.raises(ValueError, match=text):
         XGBTuner(make("grid64", 0), **how)
+
+
+@pytest.mark.parametrize("make_it, text", [
+    (lambda t: RandomTuner("t"), "task is 't', which has no configurations .* autotvm.task.create"),
+    (lambda t: XGBTuner(autotvm.task.Task("tests/grid64", (0,))), "task is Task.*, which has no configurations"),
+    (lambda t: GridSearchTuner(t, range_idx=5), "range_idx is 5; it must be a pair"),
+    (lambda t: GATuner(t, mutation_prob=7), "mutation_prob is 7; it must be from 0 to 1"),
+    (lambda t: DropletTuner(t, pvalue=-1), "pvalue is -1; it must be from 0 to 1"),
+    (lambda t: XGBTuner(t, num_threads=-1), "num_threads is -1; it must be at least 1"),
+    (lambda t: SimulatedAnnealingOptimizer(t, parallel_size=0), "parallel_size is 0; it must be at least 1"),
+    (lambda t: SimulatedAnnealingOptimizer(t, temp="hot"), "temp is 'hot'; it must be a number"),
+    (lambda t: XGBTuner(t).load_history(5), "records is 5; it must be a log file or pairs"),
+    (lambda t: XGBTuner(t).load_history([], min_seed_records="x"), "min_seed_records is 'x'; it must be an integer"),
+])  # fmt: skip
+def test_arguments_that_make_no_sense_are_named(make_it, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        make_it(make("grid64", 0))
 
 
 def test_a_filter_for_diversity_fills_the_plan():

@@ -181,7 +181,7 @@ def _why_not(address, tls):
     try:
         plain = socket.create_connection((host.strip("[]"), int(port)), timeout=3)
     except OSError as e:
-        return f"nobody answers at {host}:{port} ({e.strerror or e})"
+        return f"nobody answers at {host}:{port} ({e.strerror or e}): is it running there, and may its port be reached?"
     with plain:
         if tls is None:
             return f"{host}:{port} answers, but not as expected: if it uses TLS, give --tls-dir (or NESTSMITH_TLS_DIR)"

@@ -332,8 +332,8 @@ def measure_option(builder, runner):
         if runner != "local":
             raise ValueError(f"runner is {runner!r}; the only name is 'local'")
         runner = LocalRunner()
-    for what, value in (("builder", builder), ("runner", runner)):
-        if not hasattr(value, "set_task"):
+    for what, value, does in (("builder", builder, "build"), ("runner", runner, "run")):
+        if not (hasattr(value, "set_task") and hasattr(value, does)):
             raise TypeError(f"{what} is {value!r}; it must be 'local' or a {what.capitalize()}")
     return {"builder": builder, "runner": runner}
 

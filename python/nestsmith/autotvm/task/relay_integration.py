@@ -10,6 +10,7 @@ from ...relay import extract, lowering, schedules
 from ...relay.expr import Call, post_order
 from ...relay.infer import infer_type
 from ...relay.op import Op
+from ...relay.op import get as get_op
 from ...relay.passes import PassContext
 from ...relay.pipeline import as_module, fuse_module, optimize
 from ...relay.ty import TupleType
@@ -37,10 +38,10 @@ def _choices(call, target, inputs=None):
 
 # ---- extraction ----
 def _operator_names(ops):
-    """Names of the operators that are wanted; None for all."""
+    """Names of the operators that are wanted; None for all. Raises ValueError for the name of none."""
     if ops is None:
         return None
-    return {o.name if isinstance(o, Op) else str(o) for o in (ops if isinstance(ops, (list, tuple, set)) else [ops])}
+    return {o.name if isinstance(o, Op) else get_op(o).name for o in (ops if isinstance(ops, (list, tuple, set)) else [ops])}
 
 
 def _calls(mod, params, target):
@@ -79,7 +80,7 @@ def extract_from_multiple_program(mods, params, target, target_host=None, ops=No
     target : Target or str
     target_host : Target or str, optional
         Deprecated; write ``Target(target, host=...)``.
-    ops : list of relay.op.Op, optional
+    ops : list of relay.op.Op or str, optional
         Only tasks of these operators, e.g. ``relay.op.get("nn.conv2d")``.
 
     Returns
@@ -90,7 +91,7 @@ def extract_from_multiple_program(mods, params, target, target_host=None, ops=No
     Raises
     ------
     ValueError
-        If there is no target, or the numbers of networks and of their weights differ.
+        If there is no target, the numbers of networks and of their weights differ, or `ops` names no operator.
     """
     target, _ = Target.canon_target_and_host(target, target_host)
     if target is None:

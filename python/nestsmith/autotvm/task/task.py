@@ -338,7 +338,11 @@ def create(task_name, args, target, target_host=None):
         If nobody has registered the template, or its operations cannot be counted.
     ValueError
         Without a target.
+    TypeError
+        If `args` is no tuple, or holds what a template cannot take.
     """
+    if not isinstance(args, (tuple, list)):
+        raise TypeError(f"args is {args!r}; it must be a tuple of the template's arguments")
     task = Task(task_name, args)
     task.target, task.target_host = Target.canon_target_and_host(target, target_host)
     if task.target is None:

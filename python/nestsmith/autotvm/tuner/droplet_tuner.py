@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
+from ... import check
 from .tuner import Tuner
 
 __all__ = ["DropletTuner"]
@@ -47,11 +48,16 @@ class DropletTuner(Tuner):
         Digits of the first configuration; default all 0.
     pvalue : float
         How likely two costs that count as different are the same.
+
+    Raises
+    ------
+    IndexError, ValueError
+        If `start_position` is outside the space or has not a digit per knob, or `pvalue` is no share.
     """
 
     def __init__(self, task, start_position=None, pvalue=0.05):
         super().__init__(task)
-        self.space, self.pvalue = task.config_space, pvalue
+        self.pvalue = check.share("pvalue", pvalue)
         self.dims = self.space.dims
         start = list(start_position) if start_position is not None else [0] * len(self.dims)
         self.best_choice = (self.space.knob2point(start), start, [math.inf])

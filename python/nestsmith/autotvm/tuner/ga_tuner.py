@@ -31,14 +31,15 @@ class GATuner(Tuner):
     ------
     AssertionError
         If ``elite_num`` is larger than ``pop_size``.
+    TypeError, ValueError
+        If a number is none, or too small or large.
     """
 
     def __init__(self, task, pop_size=100, elite_num=3, mutation_prob=0.1):
         super().__init__(task)
         self.pop_size, self.elite_num = check.integer("pop_size", pop_size, 1), check.integer("elite_num", elite_num, 0)
-        self.mutation_prob = mutation_prob
-        assert elite_num <= pop_size, "The number of elites must be less than population size"
-        self.space = task.config_space
+        self.mutation_prob = check.share("mutation_prob", mutation_prob)
+        assert elite_num <= pop_size, f"The number of elites must be less than population size: elite_num is {elite_num}, pop_size {pop_size}"
         self.visited = set()
         self.genes, self.scores, self.elites, self.elite_scores = [], [], [], []
         self.trial_pt = 0

@@ -14,13 +14,15 @@ class IndexBaseTuner(Tuner):
     ----------
     task : Task
     range_idx : tuple of int, optional
-        First and last index; default the whole space. Raises AssertionError if it is not within the space.
+        First and last index; default the whole space. Raises AssertionError if it is not within the space, TypeError if it is no pair.
     """
 
     def __init__(self, task, range_idx=None):
         super().__init__(task)
-        self.space = task.config_space
-        first, last = (0, self.space.range_length - 1) if range_idx is None else range_idx
+        try:
+            first, last = (0, self.space.range_length - 1) if range_idx is None else range_idx
+        except (TypeError, ValueError):
+            raise TypeError(f"range_idx is {range_idx!r}; it must be a pair, the first and the last index") from None
         assert 0 <= first <= last < self.space.range_length, (
             f"range_idx {range_idx} must be two indices in order within 0..{self.space.range_length - 1}"
         )

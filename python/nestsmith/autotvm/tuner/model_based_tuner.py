@@ -8,6 +8,7 @@ import numpy as np
 
 from ... import _core, check
 from ..env import GLOBAL_SCOPE
+from ..history import pairs_of
 from .tuner import Tuner, flops_of
 
 __all__ = ["CostModel", "ModelOptimizer", "ModelBasedTuner"]
@@ -68,7 +69,6 @@ class ModelBasedTuner(Tuner):
 
     def __init__(self, task, cost_model, model_optimizer, plan_size, diversity_filter_ratio=None):
         super().__init__(task)
-        self.space = task.config_space
         self.target, self.plan_size = task.target, check.integer("plan_size", plan_size, 1)
         self.cost_model, self.model_optimizer = cost_model, model_optimizer
         self.diversity_filter_ratio = diversity_filter_ratio
@@ -158,15 +158,23 @@ class ModelBasedTuner(Tuner):
 
         Parameters
         ----------
-        data_set : iterable of (MeasureInput, MeasureResult)
-            For example what `record.load_from_file` gives.
+        data_set : str, pathlib.Path, open text file, or iterable of (MeasureInput, MeasureResult)
+            As for `apply_history_best`: a log, or for example what `record.load_from_file` gives.
         min_seed_records : int
             With fewer good ones nothing is learnt.
+
+        Raises
+        ------
+        TypeError
+            If it is none of these.
+        FileNotFoundError
+            If there is no such log.
         """
+        check.integer("min_seed_records", min_seed_records, 0)
         GLOBAL_SCOPE.in_tuning = True  # templates see what they see when they are tuned
         try:
             base = self.cost_model.spawn_base_model()
-            if not base.fit_log(data_set, self.plan_size, min_seed_records):
+            if not base.fit_log(pairs_of(data_set), self.plan_size, min_seed_records):
                 return
             if not self.trials:
                 self.trials, self.trial_pt = self._plan(base, self.visited), 0

@@ -34,6 +34,14 @@ def flops_of(task, result):
     return task.flop / np.mean(result.costs)
 
 
+def space_of(task):
+    """The configurations among which a tuner chooses. Raises TypeError if `task` has none, as those that logs name."""
+    space = getattr(task, "config_space", None)
+    if space is None:
+        raise TypeError(f"task is {task!r}, which has no configurations to choose from; autotvm.task.create(name, args, target) makes one that has")
+    return space
+
+
 def _is_of(space, config):
     """Is a configuration of a log one of the space? A template that has changed since has others under the same indices."""
     if not space.is_index_valid(config.index):
@@ -59,6 +67,8 @@ class Tuner:
     Attributes
     ----------
     task : Task
+    space : ConfigSpace
+        Of the task.
     best_config : ConfigEntity or None
     best_flops : float
         Operations per second of the best.
@@ -74,6 +84,7 @@ class Tuner:
 
     def __init__(self, task, **kwargs):
         self.param, self.recorder, self.task = kwargs, None, task
+        self.space = space_of(task)
         self.error_ct_threshold = MAX_ERRORS_IN_A_ROW
         self.ttl = self.n_trial = self.early_stopping = None
         self.overlaps = False  # other devices measure: this machine may plan meanwhile

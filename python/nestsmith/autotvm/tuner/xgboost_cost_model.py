@@ -7,13 +7,13 @@ import random
 
 import numpy as np
 
-from ... import _core
+from ... import _core, check
 from ...auto_scheduler import xgb_model
 from ...auto_scheduler.hardware import cores
 from ..measure import MeasureErrorNo
 from .features import KINDS, FeatureCache, Features, row_of
 from .model_based_tuner import CostModel
-from .tuner import flops_of
+from .tuner import flops_of, space_of
 
 __all__ = ["XGBoostCostModel"]
 
@@ -62,8 +62,10 @@ class XGBoostCostModel(CostModel):
         ):  # fmt: skip
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
-        self.task, self.target, self.space = task, task.target, task.config_space
-        self.fea_type, self.loss_type, self.num_threads = feature_type, loss_type, num_threads or cores()
+        self.space = space_of(task)
+        self.task, self.target = task, task.target
+        self.fea_type, self.loss_type = feature_type, loss_type
+        self.num_threads = check.integer("num_threads", num_threads or cores(), 1)
         self.log_interval, self.package = log_interval, package
         self._xgboost = xgb_model.package() if package == "xgb" else None
         self.feature_cache = upper_model.feature_cache if upper_model else FeatureCache()
