@@ -275,11 +275,12 @@ static void new_body(void *arg) {
     Lane *l = &p->lane[i];
     l->p = p;
     err_init(&l->e);
-    if (err_try(&l->e, lane_body, l) != NS_OK) err_raise(n->e, NS_ERR_MEMORY, "%s", l->e.msg);
+    ErrCode c = err_try(&l->e, lane_body, l);
+    if (c != NS_OK) err_again(n->e, c, &l->e);
     compiler_stop_flag(l->c, &p->stop);
   }
   ErrCode here = p->n_lanes ? err_try(&p->lane[0].e, check_here, &p->lane[0]) : NS_OK;
-  if (here != NS_OK) err_raise(n->e, here, "%s", p->lane[0].e.msg);
+  if (here != NS_OK) err_again(n->e, here, &p->lane[0].e);
   bool ok = true;
   for (int i = 0; ok && i < p->n_runners; i++)
     ok = p->runner[i].started = pthread_create(&p->runner[i].thread, NULL, runner_main, &p->runner[i]) == 0;

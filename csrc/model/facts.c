@@ -247,12 +247,13 @@ static bool rewritten(const TeOp *op, TensorId t) {
 /* Lanes of straight code (the transforms of Winograd, unrolled): those of the innermost loop that is left around it, which may be
  * another stage's, if neighbours in memory are its iterations. */
 static double straight_lanes(const View *v, const TeOp *op, int bytes) {
+  if (op->n_axis == 0 || op->n_axis > MAX_AXES) return 1; /* of later axes nothing is known */
   for (int i = v->n_loop - 1; i >= 0; i--) {
     const Loop *l = &v->loop[i];
     if (l->ext == 1 || l->ann == AN_UNROLL || (l->own && l->kind != IT_SPACE)) continue;
     int64_t w = 64 / bytes;
     while (w > 1 && l->ext % w) w /= 2;
-    return w >= 4 && l->ann != AN_PARALLEL && op->n_axis > 0 && l->mask >> (op->n_axis - 1) & 1 ? (double)w : 1;
+    return w >= 4 && l->ann != AN_PARALLEL && l->mask >> (op->n_axis - 1) & 1 ? (double)w : 1;
   }
   return 1;
 }

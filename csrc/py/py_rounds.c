@@ -240,8 +240,9 @@ static PyObject *log_groups(PyObject *o, void *Py_UNUSED(u)) {
 }
 static PyObject *log_faults(PyObject *o, void *Py_UNUSED(u)) {
   const TuneLog *log = ((PyLog *)o)->log;
-  return Py_BuildValue("NNO", py_list(FIELD_I32, log->broken.len, log->broken.at),
-                       py_text(log->fault ? log->fault : ""), log->cut ? Py_True : Py_False);
+  return Py_BuildValue("NNOL", py_list(FIELD_I32, log->broken.len, log->broken.at),
+                       py_text(log->fault ? log->fault : ""), log->cut ? Py_True : Py_False,
+                       (long long)log->impossible);
 }
 static PyObject *log_places(PyObject *o, PyObject *groups) {
   const TuneLog *log = ((PyLog *)o)->log;

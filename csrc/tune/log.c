@@ -74,7 +74,9 @@ static void one_record(void *arg) {
   LogRecord rec = {group_of(x, r), rank_of(r->n_costs, r->cost, r->error_no, record_quick(r->version)), 0};
   vec_push(log->arena, &log->record, rec);
   LogGroup *g = &log->group.at[rec.group];
-  *(rec.rank.seconds < NO_SECONDS ? &g->valid : &g->failed) += 1;
+  bool valid = rec.rank.seconds < NO_SECONDS;
+  *(valid ? &g->valid : &g->failed) += 1;
+  log->impossible += !valid && r->error_no == 0;
   if (rank_before(rec.rank, log->record.at[g->best].rank)) g->best = log->record.len - 1;
 }
 

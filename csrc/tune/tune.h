@@ -73,6 +73,7 @@ typedef struct {
   VEC(int32_t) broken;   /* lines that are no records, counted from 1 */
   const char *fault;     /* what is wrong with the first of them, or NULL */
   bool cut;              /* the last line is incomplete */
+  int64_t impossible;    /* records without an error whose times no run can have: they are among the failed ones */
 } TuneLog;
 TuneLog *log_read(Arena *a, const char *path); /* raises NS_ERR_IO */
 

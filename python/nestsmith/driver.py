@@ -8,7 +8,7 @@ from .compiling import compile_source
 from .runtime.device import num_threads
 from .runtime.module import Module, OperatorModule
 from .states import loops_of
-from .target import HAND_VTHREADS, Target, hand_vector_bytes
+from .target import HAND_VTHREADS, Target, device_limits, hand_vector_bytes
 
 __all__ = ["LoweredFunction", "build", "engine_of", "lower"]
 
@@ -17,9 +17,9 @@ def _hardware(target):
     """The eight hardware parameters as far as they limit a schedule that is already made."""
     if target.kind.device_type == 1:
         return num_threads(), 64, 64, 0, 0, 0, 0, 0
-    facts = _core.device_query(4, 0) if target.kind.name == "opencl" else None
-    shared = (facts and facts["max_shared_per_block"]) or target.max_shared_memory_per_block or 49152
-    threads = (facts and facts["max_threads_per_block"]) or target.max_num_threads
+    shared, threads, _ = device_limits(target) if target.kind.name == "opencl" else (0, 0, 0)
+    shared = shared or target.max_shared_memory_per_block or 49152
+    threads = threads or target.max_num_threads
     return (
         -1,
         hand_vector_bytes(target),

@@ -653,10 +653,13 @@ def _attr_int(target, *names):
     return 0
 
 
-def _device_limits(kind):
-    """(shared bytes, threads, warp size) of device 0, zeros where nothing is known."""
+def device_limits(target):
+    """(shared bytes, threads, warp size) of the OpenCL device 0, zeros where nothing is known: a Mali or an Adreno that a target names
+    is another one's, on a board."""
+    if target.device_name in ("mali", "adreno"):
+        return (0, 0, 0)
     try:
-        dev = make_device(kind, 0)
+        dev = make_device("opencl", 0)
         if not dev.exist:
             return (0, 0, 0)
         return (dev.max_shared_memory_per_block or 0, dev.max_threads_per_block or 0, dev.warp_size or 0)
@@ -690,8 +693,7 @@ def default_hardware_params(target):
     if kind == "cuda":
         asked, fixed = (0, 0, 0), CUDA_LIMITS
     else:
-        fixed = (0, 0, 0)
-        asked = (0, 0, 0) if device in ("mali", "adreno") else _device_limits(kind)
+        fixed, asked = (0, 0, 0), device_limits(target)
     given = (
         _attr_int(target, "max_shared_memory_per_block") if kind == "cuda" else 0,
         _attr_int(target, "max_threads_per_block", "max_num_threads"),

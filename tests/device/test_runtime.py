@@ -378,6 +378,19 @@ def test_buffers_refuse_nonsense():
         _core.TaskData([(5, b"1234", False, "int8")])
 
 
+def test_a_mali_has_limits_of_its_own():
+    """Those of this host's OpenCL device say nothing of a board."""
+    a = te.placeholder((1024,), name="a")
+    b = te.compute((1024,), lambda i: a[i] + 1, name="b")
+    s = te.create_schedule(b.op)
+    block, thread = s[b].split(b.op.axis[0], 512)
+    s[b].bind(block, te.thread_axis("blockIdx.x"))
+    s[b].bind(thread, te.thread_axis("threadIdx.x"))
+    with pytest.raises(ValueError, match="the schedule cannot run on this GPU: threads"):
+        ns.build(s, [a, b], "opencl -device=mali")
+    ns.build(s, [a, b], "opencl -device=mali -max_num_threads=512 -max_threads_per_block=512")
+
+
 @pytest.mark.skipif(not ns.opencl(0).exist, reason="no OpenCL device")
 def test_a_group_with_more_memory_than_the_device_has_is_an_error():
     """A program made for another device. PoCL would end the process."""

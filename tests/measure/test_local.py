@@ -12,7 +12,7 @@ import time
 import pytest
 
 from helpers import PATIENCE, endless, runs, wait_until, when
-from nestsmith import _core, te
+from nestsmith import _core, autotvm, te
 from nestsmith.auto_scheduler.compute_dag import ComputeDAG
 from nestsmith.auto_scheduler.measure import (
     BuildResult,
@@ -25,6 +25,7 @@ from nestsmith.auto_scheduler.measure import (
     ProgramMeasurer,
     shorten,
 )
+from nestsmith.contrib import ndk, tar
 from nestsmith.target import Target
 
 
@@ -190,6 +191,21 @@ def test_context_and_options():
             LocalRunner(**bad)
     with pytest.raises(ValueError):
         LocalBuilder(build_func="nothing")
+
+
+def test_a_function_that_would_not_be_called_is_no_build_func():
+    def link(output, objects, options=None):
+        raise AssertionError
+
+    for builder in (LocalBuilder, autotvm.LocalBuilder):
+        with pytest.raises(ValueError, match="output_format"):
+            builder(build_func=link)
+    link.output_format = "so"
+    for builder in (LocalBuilder, autotvm.LocalBuilder):
+        with pytest.raises(ValueError, match="would not be called.*export_library"):
+            builder(build_func=link)
+        for known in ("default", "ndk", "stackvm", ndk.create_shared, tar.tar):
+            assert builder(build_func=known).build_func == known
 
 
 def test_texts():

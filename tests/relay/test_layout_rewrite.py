@@ -276,6 +276,10 @@ def test_computed_matrices_are_read_as_they_lie_on_a_gpu():
     with history, transform.PassContext(opt_level=3):
         lib = relay.build(mod, target=mali)
     assert list(lib.kernels.values())[-1].origin == "tuned"
+    dag = ComputeDAG(te_conv())
+    task = auto_scheduler.SearchTask(compute_dag=dag, workload_key=dag.workload_key(), target=mali)
+    policy = auto_scheduler.SketchPolicy(task, auto_scheduler.RandomModel(), seed=1, verbose=0)
+    ns.build(*dag.apply_steps_from_state(policy.sample_initial_population()[0], task.layout_rewrite_option), mali)
 
 
 def test_the_pass_can_be_disabled():

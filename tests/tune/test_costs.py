@@ -67,6 +67,14 @@ def test_a_run_that_goes_on_does_not_believe_them(log, task):
     assert max(labels) == 1 and list(labels).index(max(labels)) == 1 and all(math.isfinite(x) for x in labels)
 
 
+def test_a_log_with_such_times_says_so_once(log, caplog):
+    for _ in range(2):
+        ApplyHistoryBest(str(log))
+    assert [r.getMessage() for r in caplog.records] == [
+        f"{log}: 3 records read; 2 count as failed: their times are none that a run can have"
+    ]
+
+
 def test_a_log_of_nothing_else_has_no_best(task, tmp_path, caplog):
     path = tmp_path / "log.json"
     path.write_text("".join(line(task, c, [["CR", 2]]) for c in IMPOSSIBLE.values()))

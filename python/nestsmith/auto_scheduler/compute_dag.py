@@ -23,16 +23,13 @@ class LayoutRewriteOption:
 
     @staticmethod
     def get_target_default(target, in_relay_integration=False):
-        """On CPUs and Mali: pre-transformed inside a network, else with a transform stage; elsewhere no rewrite."""
-        kind = getattr(target.kind, "name", target.kind)
+        """On CPUs and Mali pre-transformed inside a network; else with a transform stage on CPUs. On GPUs a kernel has no place for
+        one (TVM asks for it on Mali, and cannot build what comes of it): no rewrite."""
+        cpu = getattr(target.kind, "name", target.kind) in ("llvm", "c")
         mali = str(getattr(target, "attrs", {}).get("device", "")) == "mali"
-        if kind in ("llvm", "c") or mali:
-            return (
-                LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
-                if in_relay_integration
-                else LayoutRewriteOption.INSERT_TRANSFORM_STAGE
-            )
-        return LayoutRewriteOption.NO_REWRITE
+        if in_relay_integration and (cpu or mali):
+            return LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
+        return LayoutRewriteOption.INSERT_TRANSFORM_STAGE if cpu else LayoutRewriteOption.NO_REWRITE
 
 
 HASH_FUNC = "auto_scheduler.compute_dag.hash_func"  # global function: simple text -> string or number, in place of md5

@@ -17,6 +17,7 @@ import weakref
 
 from nestsmith import _core, check, forks
 
+from ..contrib import cc, ndk, tar
 from ..numerics import MATH_MODES
 from ..runtime.ndarray import bytes_of
 from ..states import core_state
@@ -227,6 +228,31 @@ def _wait(future, signals):
     return future.result()
 
 
+BUILD_FUNCS = ("default", "ndk", "stackvm")
+
+
+def check_build_func(build_func):
+    """Whether a builder takes this `build_func`: one of `BUILD_FUNCS`, or a function of `contrib` that links or packs. Programs are
+    measured without being packed, and compiled by the compiler of their target: none of these changes anything. Another function
+    would have to be called, and is not.
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+    """
+    if not callable(build_func):
+        if build_func not in BUILD_FUNCS:
+            raise ValueError(f"build_func is {build_func!r}; it must be one of {', '.join(BUILD_FUNCS)} or a function of nestsmith.contrib")
+    elif not hasattr(build_func, "output_format"):
+        raise ValueError("build_func has no attribute output_format: the extension of the files that it makes")
+    elif build_func not in (cc.create_shared, ndk.create_shared, tar.tar):
+        raise ValueError(
+            f"build_func is {build_func!r}, which would not be called: candidates are not packed, and a target's compiler compiles them "
+            "(option -mtriple, or CC); leave build_func out, and give your function to export_library(path, fcompile=...)"
+        )
+
+
 class LocalBuilder(ProgramBuilder):
     """Compiles candidates on this machine.
 
@@ -236,21 +262,19 @@ class LocalBuilder(ProgramBuilder):
         Seconds per candidate; compilers that take longer are killed.
     n_parallel : int, optional
         Candidates compiled at the same time; default one per core.
-    build_func : "default" or callable
-        "default"; "ndk" and callables are accepted for links made by `export_library` and do not matter for measuring
-        here.
+    build_func : "default", "ndk", "stackvm" or callable
+        See `check_build_func`.
 
     Raises
     ------
     ValueError
-        If `build_func` is unknown or `timeout` is not positive.
+        If `build_func` is unknown or a function of another package, or `timeout` is not positive.
     TypeError
         If a number is none.
     """
 
     def __init__(self, timeout=15, n_parallel=None, build_func="default"):
-        if not (build_func in ("default", "ndk") or callable(build_func)):
-            raise ValueError(f'build_func is {build_func!r}; allowed are "default", "ndk" or a function')
+        check_build_func(build_func)
         check.number("timeout", timeout, above=0)
         if n_parallel is not None:
             check.integer("n_parallel", n_parallel, 0)

@@ -243,9 +243,10 @@ def log_groups(log, where):
 
 def tell_faults(log, where):
     """The warnings of `RecordReader` about what a `_core.TuneLog` left out."""
-    broken, first, cut = log.faults
+    broken, first, cut, impossible = log.faults
     good = sum(g[4] + g[5] for g in log.groups)
-    tell_read(where, good, broken, " ".join(first.split()), [CUT] * cut, logger.warning)
+    said = [CUT] * cut + [f"{impossible} count as failed: their times are none that a run can have"] * (impossible > 0)
+    tell_read(where, good, broken, " ".join(first.split()), said, logger.warning)
 
 
 def _unknown_target(task):

@@ -516,11 +516,13 @@ class TaskScheduler:
 
     def _start_from_run(self, task):
         """Gives a task what this run has found for the same computation in other sizes."""
-        here, names = self.tasks[task], [decode_workload_key(t.workload_key) for t in self.tasks]
+        here = self.tasks[task]
         if not hasattr(self.search_policies[task], "hint"):
             return
         for i, (_, state) in sorted(self._found.items()):
-            if size_factor(names[task], names[i]) and self.tasks[i].target.kind.name == here.target.kind.name:
+            if self.tasks[i].target.kind.name == here.target.kind.name and size_factor(
+                decode_workload_key(here.workload_key), decode_workload_key(self.tasks[i].workload_key)
+            ):
                 carried = fitted(here.compute_dag, state)
                 if carried is not None:
                     self.search_policies[task].hint(carried, first=True)

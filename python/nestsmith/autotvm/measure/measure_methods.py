@@ -28,7 +28,6 @@ __all__ = ["Builder", "EngineRunner", "LocalBuilder", "LocalRunner", "Runner", "
 logger = logging.getLogger("autotvm")
 
 CHECKS = ("off", "best", "all")
-FORMATS = ("default", "ndk", "stackvm")
 REMOTE = ("RPCRunner", "check_remote", "default_module_loader", "request_remote")  # these need the extra `cluster`
 
 
@@ -124,7 +123,7 @@ class LocalBuilder(Builder):
         Builds at the same time, and configurations per batch; default one per core.
     build_kwargs : dict, optional
     build_func : "default", "ndk", "stackvm" or callable
-        Accepted for scripts that give it. A callable must have the attribute ``output_format``.
+        Accepted for scripts that give it: what `auto_scheduler.measure.check_build_func` says.
     do_fork : bool
         Accepted: builds are in processes of their own always.
     runtime : optional
@@ -138,13 +137,8 @@ class LocalBuilder(Builder):
 
     def __init__(self, timeout=10, n_parallel=None, build_kwargs=None, build_func="default", do_fork=False, runtime=None):
         super().__init__(timeout, n_parallel, build_kwargs)
-        if callable(build_func):
-            if not hasattr(build_func, "output_format"):
-                raise ValueError("build_func has no attribute output_format: the extension of the files that it makes")
-        elif build_func not in FORMATS:
-            raise ValueError(f"build_func is {build_func!r}; it must be one of {', '.join(FORMATS)} or a function")
         self.build_func, self.do_fork, self.runtime = build_func, do_fork, runtime
-        self.engine = engine.LocalBuilder(timeout, self.n_parallel)
+        self.engine = engine.LocalBuilder(timeout, self.n_parallel, build_func)
 
     def __repr__(self):
         return f"LocalBuilder(timeout={self.timeout}, n_parallel={self.n_parallel})"
