@@ -499,3 +499,19 @@ def test_warps_of_a_gpu_matmul():
     assert v[26] == v[27] == 1  # the copies write consecutive words
     assert v[32] == pytest.approx(lg(2 * 256 * 2), abs=1e-5) and v[47] == 1  # two tiles, 256 times, before and after
     assert policy.facts(s.state_object.infer_bounds())["seconds"] == pytest.approx((2 ** v[41] - 1) / 1e9, rel=1e-4)
+
+
+@pytest.mark.parametrize("rank", [60, 66])
+def test_axes_that_are_not_told_apart_make_no_vectors(rank):
+    """The estimate of unrolled code looks for a loop over the innermost axis; of axes behind the sixtieth it knows none."""
+
+    def seconds(rank):
+        shape = (1, 16, *[1] * (rank - 3), 32)
+        a = te.placeholder(shape, name="a")
+        b = te.compute(shape, lambda *i: a(*i) + 1, name="b")
+        dag = ComputeDAG([a, b])
+        state = dag.get_init_state()
+        state.unroll(b, state.stages[1].iters[rank - 1])
+        return _core.Policy(dag, CPU).facts(state.state_object.infer_bounds())["seconds"]
+
+    assert seconds(rank) == seconds(3)
