@@ -1,6 +1,7 @@
 /* search: hardware parameters, sketch rules, population, mutation, evolution, policy. Spec 03. It knows nothing of networks.
  *
  *   sketch.c      derivation of sketches: rules in a table, breadth first, from the last stage to the first
+ *   chain.c       the sketch of an expansion and the windows that read it, tile by tile (CPU, extended mode)
  *   pred.c        what the rules ask about a state
  *   factor.c      splits of an extent into factors, cached per task
  *   plan.c        what the sizes of a GPU sketch mean on the device: limits from the sizes alone

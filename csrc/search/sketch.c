@@ -194,6 +194,19 @@ static void cwrite_apply(Derive *d, State *s, int stage) {
   emit(d, s, stage);
 }
 
+/* ---- an expansion and the windows that read it (CPU, extended mode) ---- */
+
+static Verdict chain_check(Derive *d, const State *s, int stage) {
+  return chain_begins(d->env, s, stage) || (!is_gpu(d) && chain_ends(s, stage)) ? APPLY_AND_STOP : PASS;
+}
+static void chain_apply(Derive *d, State *s, int stage) {
+  if (chain_ends(s, stage))
+    chain_end(s, stage);
+  else
+    chain_begin(s, stage);
+  emit(d, s, stage - 1);
+}
+
 /* ---- constant-tensor stages (Winograd transforms) ---- */
 
 static Verdict const_check(Derive *d NS_UNUSED, const State *s, int stage) {
@@ -374,6 +387,7 @@ static const Rule RULES[] = {{"add cache read", cread_check, cread_apply, FOR_GP
                              {"special compute location", special_check, special_apply, FOR_GPU},
                              {"always inline", inline_check, inline_apply, FOR_BOTH},
                              {"simplify with constant tensor", const_check, const_apply, FOR_BOTH},
+                             {"expansion and windows", chain_check, chain_apply, FOR_CPU},
                              {"add rfactor", rfactor_check, rfactor_apply, FOR_CPU},
                              {"cross-thread reduction", xthread_check, xthread_apply, FOR_GPU},
                              {"add cache write", cwrite_check, cwrite_apply, FOR_BOTH},

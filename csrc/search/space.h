@@ -47,6 +47,12 @@ void sp_list_add(Arena *a, StateList *l, int n, const Step *s, double score); /*
 typedef struct { const SearchTask *task; const SearchParams *par; int n_rules; const CustomRule *rules; } SketchEnv;
 StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a);
 
+/* ---- chain.c: an expansion that is made tile by tile for the windows that read it ---- */
+bool chain_begins(const SketchEnv *env, const State *s, int window);
+void chain_begin(State *s, int window); /* tiles the window's consumer, attaches window and padding */
+bool chain_ends(const State *s, int stage);
+void chain_end(State *s, int stage); /* tiles and attaches the expansion */
+
 /* ---- factors (factor.c) ---- */
 typedef struct FactorTable FactorTable; /* one per worker */
 FactorTable *factor_new(Arena *a);

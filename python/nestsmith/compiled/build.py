@@ -193,6 +193,8 @@ def _context(layout, target, precision):
     config = {"relay.backend.use_auto_scheduler": True, "relay.late_reshape": True}
     if "cpu" in target.keys or target.has_tensor_cores:
         config["relay.winograd"] = "fastest"
+    if "cpu" in target.keys:
+        config["relay.FuseOps.expansions"] = True
     if "gpu" in target.keys:
         config |= dict.fromkeys(_ON_GPUS, True)
     if target.has_tensor_cores and PRECISIONS[precision] != "strict":

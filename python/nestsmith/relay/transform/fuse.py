@@ -10,6 +10,8 @@ of tuples. Finally every group becomes a function called with the group's extern
 
 from __future__ import annotations
 
+from functools import partial
+
 from .. import passes as _t
 from ..expr import (
     Call,
@@ -29,6 +31,7 @@ from ..expr import (
 from ..infer import infer_type
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType
+from .expansions import expanded_by
 from .moves import PRODUCTS, is_move
 
 __all__ = ["FuseOps", "DefuseOps"]
@@ -230,7 +233,14 @@ def _moves_into_product(n, nodes):
     return False
 
 
-def _try(n, phase, max_depth, nodes=None):
+def _expansion(n, nodes):
+    """Whether the group of a node is an expansion that one depthwise convolution reads."""
+    if n.root() is not n or any(u is not n.parent for u, _ in n.users):
+        return False
+    return expanded_by(n.expr, n.parent.expr, lambda a, b: nodes[id(a)].root() is nodes[id(b)].root()) is not None
+
+
+def _try(n, phase, max_depth, takes=()):
     if n.gpattern == OPAQUE or n.parent is None:
         return
     p = n.parent
@@ -248,7 +258,7 @@ def _try(n, phase, max_depth, nodes=None):
         return
     if n.root() is p.root() or p.gpattern == TUPLE:
         return
-    if phase == 1 and nodes is not None and _moves_into_product(n, nodes):
+    if phase == 1 and any(rule(n) for rule in takes):
         return _merge(n, p)
     if n.gpattern == ANCHOR:
         if phase == 0 and n.dom == ELEMWISE and _path_ok(n, p, _only_broadcast):
@@ -318,16 +328,17 @@ class _Builder:
         return with_children(e, [self.out[id(c)] for c in children(e)])
 
 
-def fuse(func, opt_level, max_depth=256, link_params=False, into_products=False):
+def fuse(func, opt_level, max_depth=256, link_params=False, into_products=False, expansions=False):
     """`func` with its operators grouped into primitive functions. With `into_products` a product of matrices takes in the reshapes,
-    transposes and slices that only it reads."""
+    transposes and slices that only it reads; with `expansions` a depthwise convolution takes in the 1x1 convolution that only it reads."""
     infer_type(func)
     order, nodes = _index(func.body, func.params)
     _post_dominate(order)
+    takes = [rule for rule, on in ((_moves_into_product, into_products), (_expansion, expansions)) if on]
     if opt_level > 0:
         for phase in range(3):
             for n in order:
-                _try(n, phase, max_depth, nodes if into_products else None)
+                _try(n, phase, max_depth, [partial(rule, nodes=nodes) for rule in takes])
     builder = _Builder(nodes, link_params)
     for n in order:
         builder.out[id(n.expr)] = builder.visit(n)
@@ -341,8 +352,7 @@ def FuseOps(fuse_opt_level=-1):
     def run(func, mod, ctx):
         level = fuse_opt_level if fuse_opt_level >= 0 else ctx.opt_level
         depth = int(ctx.config.get("relay.FuseOps.max_depth", 256))
-        link_params, into_products = (bool(ctx.config.get(f"relay.FuseOps.{k}")) for k in ("link_params", "into_products"))
-        return fuse(func, level, depth, link_params, into_products)
+        return fuse(func, level, depth, *(bool(ctx.config.get(f"relay.FuseOps.{k}")) for k in ("link_params", "into_products", "expansions")))
 
     return run
 

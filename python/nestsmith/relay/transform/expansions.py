@@ -1,0 +1,51 @@
+"""Expansions: a 1x1 convolution that only a depthwise convolution reads, as the inverted bottlenecks of MobileNet have it.
+
+What lies between the two is several times as large as what goes in and what comes out, and leaves the caches on a CPU. As one kernel
+a tile of it is made right before the windows read it (`csrc/search/chain.c`).
+"""
+
+from __future__ import annotations
+
+from ..expr import Call, Constant, Var
+from ..op.nn.convolution import is_depthwise
+from .moves import static_shape
+
+__all__ = ["expanded_by"]
+
+_BETWEEN = ("add", "nn.bias_add", "nn.relu", "clip", "multiply")
+_LANES = 8  # channels that come in such groups fill vectors
+
+
+def _kernel(call):
+    return tuple(static_shape(call.args[1])[i] for i in (0, 1))
+
+
+def _wants_tiles(call):
+    """Whether a call is a depthwise convolution that the search makes from tiles of what it reads."""
+    if not isinstance(call, Call) or call.op_name != "nn.conv2d" or static_shape(call) is None:
+        return False
+    a = call.attrs
+    if (a.data_layout, a.kernel_layout) != ("NHWC", "HWOI") or a.out_layout not in ("", "NHWC") or not is_depthwise(call):
+        return False
+    taps = _kernel(call)
+    same = static_shape(call)[3] == static_shape(call.args[0])[3]  # one result per channel
+    return same and static_shape(call)[3] % _LANES == 0 and 1 < taps[0] * taps[1] <= 49 and any(int(p) for p in a.padding)
+
+
+def _expands(call):
+    a = call.attrs
+    plain = (a.data_layout, a.kernel_layout, a.groups) == ("NHWC", "HWIO", 1) and a.out_layout in ("", "NHWC")
+    return plain and _kernel(call) == (1, 1) and static_shape(call.args[0])[3] < static_shape(call)[3]
+
+
+def expanded_by(value, reader, same_group):
+    """The 1x1 convolution that makes `value`, what `reader`, a depthwise convolution, reads as its data; else None. In between there
+    may be biases, factors and activations; `same_group(a, b)`: whether two expressions are in one kernel already."""
+    if not _wants_tiles(reader) or reader.args[0] is not value or value.checked_type.dtype != "float32":
+        return None
+    e = value
+    while isinstance(e, Call) and e.op_name in _BETWEEN:
+        if not all(isinstance(x, (Constant, Var)) or not same_group(x, e) for x in e.args[1:]) or not same_group(e.args[0], e):
+            return None
+        e = e.args[0]
+    return e if isinstance(e, Call) and e.op_name == "nn.conv2d" and _expands(e) else None

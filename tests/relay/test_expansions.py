@@ -1,0 +1,61 @@
+"""Expansions: a depthwise convolution takes in the 1x1 convolution that only it reads."""
+
+import numpy as np
+import pytest
+
+from nestsmith import IRModule, relay, transform
+from nestsmith.relay.expr import Call, Function, post_order
+from nestsmith.relay.pipeline import fuse_module, optimize
+from nestsmith.target import Target
+
+nn = relay.nn
+ON = {"relay.FuseOps.expansions": True}
+
+
+def bottleneck(dtype="float32", wide=24, taps=3, pad=1, reader=None, kernel=1):
+    """A 1x1 convolution, bias and clip, then windows of each channel and a relu; `reader` makes a second result of what is between."""
+    x = relay.var("x", shape=(1, 8, 8, 8), dtype=dtype)
+
+    def weight(*shape):
+        return relay.const(np.ones(shape, dtype))
+
+    sizes = {"channels": wide, "kernel_size": kernel, "padding": kernel // 2}
+    e = nn.conv2d(x, weight(kernel, kernel, 8, wide), data_layout="NHWC", kernel_layout="HWIO", **sizes)
+    e = relay.clip(relay.add(e, weight(1, 1, 1, wide)), 0, 6)
+    taps_of = weight(taps, taps, wide, 1)
+    d = nn.conv2d(e, taps_of, channels=wide, groups=wide, kernel_size=taps, padding=pad, data_layout="NHWC", kernel_layout="HWOI")
+    out = nn.relu(d)
+    return relay.Tuple([out, reader(e)]) if reader else out
+
+
+def kernels(body, config=ON):
+    mod = IRModule.from_expr(relay.Function(relay.expr.free_vars(body), body))
+    with transform.PassContext(opt_level=3, config=config):
+        made = fuse_module(optimize(mod, Target("llvm")))["main"].body
+    calls = [e for e in post_order(made) if isinstance(e, Call) and isinstance(e.op, Function)]
+    return [[c.op_name.removeprefix("nn.") for c in post_order(e.op.body) if isinstance(c, Call)] for e in calls]
+
+
+FIRST, SECOND = ["conv2d", "add", "clip"], ["conv2d", "relu"]
+
+
+def test_one_kernel_where_it_is_asked_for():
+    assert kernels(bottleneck()) == [FIRST + SECOND]
+    assert kernels(bottleneck(), {}) == [FIRST, SECOND]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"kernel": 3},  # more than one pixel: computed twice at borders of tiles it would cost more than it saves
+        {"wide": 8},  # no wider than what it reads
+        {"wide": 20},  # channels that do not fill vectors
+        {"pad": 0},
+        {"taps": 1},
+        {"dtype": "float16"},
+        {"reader": nn.softmax},
+    ],
+)
+def test_other_chains_are_two_kernels(case):
+    made = kernels(bottleneck(**case))
+    assert [k for k in made if k.count("conv2d") > 1] == [] and sum(k.count("conv2d") for k in made) == 2
