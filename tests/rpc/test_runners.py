@@ -31,7 +31,7 @@ def task(n=32, target="llvm"):
 def test_tuning_on_two_boards_writes_records_that_name_their_class(fleet, tmp_path, target):
     log = str(tmp_path / "log.json")
     t = task(64, target)
-    with_runner = auto_scheduler.RPCRunner("board", "0.0.0.0", fleet.port, n_parallel=2, min_repeat_ms=1)
+    with_runner = auto_scheduler.RPCRunner("board", "0.0.0.0", fleet.port, n_parallel=2, timeout=60, min_repeat_ms=1)
     options = auto_scheduler.TuningOptions(
         num_measure_trials=12, num_measures_per_round=6, runner=with_runner, verbose=0,
         builder=auto_scheduler.LocalBuilder(n_parallel=2), measure_callbacks=[auto_scheduler.RecordToFile(log)],
@@ -51,7 +51,7 @@ def test_wrong_and_broken_candidates_are_told_apart(fleet):
     t = task(16)
     states = auto_scheduler.SketchPolicy(t, verbose=0).sample_initial_population()[:3]
     inputs = [auto_scheduler.MeasureInput(t, s) for s in states]
-    builder, runner = auto_scheduler.LocalBuilder(), auto_scheduler.RPCRunner("board", "127.0.0.1", fleet.port, timeout=2)
+    builder, runner = auto_scheduler.LocalBuilder(), auto_scheduler.RPCRunner("board", "127.0.0.1", fleet.port, timeout=60)
     built = builder.build(inputs, 0)
     built[0].program = (*built[0].program[:2], b"no program")
     spoilt = re.sub(r"= 0(\.0*)?(e\+00)?f?;", "= 1.0f;", built[1].program[0])

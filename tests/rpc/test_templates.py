@@ -33,7 +33,7 @@ fleet = manned("board", "board")
 def test_a_template_is_tuned_over_the_tracker(fleet, tmp_path):
     task = autotvm.task.create("remote_template_matmul", args=(32,), target=Target("llvm"))
     log = str(tmp_path / "log.json")
-    runner = autotvm.RPCRunner("board", host="0.0.0.0", port=fleet.port, number=2, repeat=1, timeout=5)
+    runner = autotvm.RPCRunner("board", host="0.0.0.0", port=fleet.port, number=2, repeat=1, timeout=60)
     tuner = autotvm.tuner.RandomTuner(task)
     tuner.tune(
         n_trial=12, measure_option=autotvm.measure_option(autotvm.LocalBuilder(n_parallel=4), runner),

@@ -89,7 +89,7 @@ tuning_option = {
             host="0.0.0.0",
             port=port,
             number=10,
-            timeout=5,
+            timeout=int(os.environ.get("SEED_TIMEOUT", 5)),
         ),
     ),
 }
@@ -194,7 +194,7 @@ def tune_and_evaluate(tuning_opt):
 
         # evaluate
         print("Evaluate inference time cost...")
-        ftimer = module.module.time_evaluator("run", ctx, number=1, repeat=30)
+        ftimer = module.module.time_evaluator("run", ctx, number=1, repeat=int(os.environ.get("SEED_REPEAT", 30)))
         prof_res = np.array(ftimer().results) * 1000  # convert to millisecond
         print(
             "Mean inference time (std dev): %.2f ms (%.2f ms)"

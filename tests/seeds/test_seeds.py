@@ -81,15 +81,16 @@ def test_the_first_part_of_seed_004(tmp_path):
 
 
 def test_seed_002(tmp_path):
-    """Templates for a mobile GPU: a tracker and a server on this machine, whose device is PoCL, stand for the board."""
+    """Templates for a mobile GPU: a tracker and a server on this machine, whose device is PoCL, stand for the board. Its compiler's time
+    counts as the program's: five seconds are enough for few candidates where the machine is busy."""
     if not ns.device("opencl", 0).exist:
         pytest.skip(ns.device("opencl", 0).why_not)
     fleet = Fleet()
     try:
         fleet.serve("rk3399")
-        env = {**os.environ, "PYTHONPATH": PACKAGE, "SEED_PORT": str(fleet.port), "SEED_TRIALS": "2"}
+        env = {**os.environ, "PYTHONPATH": PACKAGE, "SEED_PORT": str(fleet.port), "SEED_TRIALS": "2", "SEED_TIMEOUT": "60", "SEED_REPEAT": "3"}
         r = subprocess.run(
-            [sys.executable, str(HERE / "seed002.py")], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=900
+            [sys.executable, str(HERE / "seed002.py")], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=1800
         )
     finally:
         fleet.close()

@@ -92,14 +92,14 @@ def tuner(folder, trials, *words, extra="", env=()):
 
 
 def processes(folder):
-    """Processes that work for the run of this folder (its TMPDIR tells), dead ones apart, as (pid, command)."""
-    mark, out = f"TMPDIR={folder / 'tmp'}".encode(), []
+    """Processes that work for the run of this folder, dead ones apart, as (pid, command): its TMPDIR tells, or that they are in it, for
+    one that is just starting another program has no environment."""
+    mark, place, out = f"TMPDIR={folder / 'tmp'}".encode(), os.path.realpath(folder), []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             if (
-                mark in (entry / "environ").read_bytes()
-                and "Z" != (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-            ):
+                os.readlink(entry / "cwd") == place or mark in (entry / "environ").read_bytes()
+            ) and "Z" != (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]:
                 out.append((int(entry.name), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()))
         except (OSError, IndexError):
             continue
