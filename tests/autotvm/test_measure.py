@@ -196,7 +196,7 @@ def test_devices_rest_where_the_user_says_so():
 @pytest.mark.parametrize("check", ["best", "all"])
 def test_configurations_are_measured(target, check):
     task = product(target)
-    results = measured(task, [0, 7, 12, 24], runner=LocalRunner(check=check, number=2, repeat=3, min_repeat_ms=1, cooldown_interval=0))
+    results = measured(task, [0, 7, 12, 24], runner=LocalRunner(timeout=60, check=check, number=2, repeat=3, min_repeat_ms=1, cooldown_interval=0))
     assert [r.error_no for r in results] == [0] * 4
     assert all(0 < c < 1 for r in results for c in r.costs)
     assert all(len(r.costs) == 1 and r.extra["stage"] in ("quick", "full") for r in results)
@@ -351,7 +351,7 @@ def test_a_template_is_tuned_and_its_best_is_applied(target, trials, tmp_path):
     task, log = product(target), tmp_path / "log.json"
     tuner = XGBTuner(task, plan_size=8)
     tuner.tune(
-        trials, measure_option(LocalBuilder(n_parallel=4), LocalRunner(number=2, repeat=1, cooldown_interval=0)),
+        trials, measure_option(LocalBuilder(n_parallel=4), LocalRunner(timeout=60, number=2, repeat=1, cooldown_interval=0)),
         callbacks=[autotvm.callback.log_to_file(log)],
     )  # fmt: skip
     results = [r for _, r in autotvm.record.load_from_file(log)]

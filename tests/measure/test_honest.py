@@ -433,7 +433,7 @@ def test_two_lanes(tmp_path, closing):
 def test_two_opencl_lanes():
     task = task_of(32, "opencl")
     options = auto_scheduler.TuningOptions(
-        8, num_measures_per_round=8, verbose=0, runner=auto_scheduler.LocalRunner(device=[0, 0], min_repeat_ms=2)
+        8, num_measures_per_round=8, verbose=0, runner=auto_scheduler.LocalRunner(device=[0, 0], min_repeat_ms=2, timeout=60)
     )
     tuner = auto_scheduler.TaskScheduler([task], callbacks=[])
     tuner.tune(options, search_policy="sketch.random", search_policy_params=dict(SMALL))

@@ -261,16 +261,21 @@ class Fleet:
         for p in [*self.servers, self.tracker]:
             p.close()
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.close()
+
 
 def manned(*keys):
     """A fixture of a module: a tracker and a server for each key."""
 
     @pytest.fixture(scope="module")
     def fleet():
-        f = Fleet()
-        f.man(*keys)
-        yield f
-        f.close()
+        with Fleet() as f:
+            f.man(*keys)
+            yield f
 
     return fleet
 

@@ -53,10 +53,9 @@ def phone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fleet(phone):
-    f = Fleet(**phone)
-    f.serve("mate10pro", "--device=adb:PHONE")
-    yield f
-    f.close()
+    with Fleet(**phone) as f:
+        f.serve("mate10pro", "--device=adb:PHONE")
+        yield f
 
 
 def test_cross_compiled_programs_run_on_the_board(fleet):

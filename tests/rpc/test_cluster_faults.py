@@ -40,15 +40,14 @@ from nestsmith.cluster.engine import LOOP, open_comm
 
 @pytest.fixture(scope="module")
 def harbour():
-    f = Fleet()
-    yield f
-    f.close()
+    with Fleet() as f:
+        yield f
 
 
 def three_servers(f):
     """Of a fleet, whatever the test before did to them."""
     f.man("a", "a", "b")
-    right = wait_until(lambda: (counts(f, "a"), counts(f, "b")) == ((2, 2, 0), (1, 1, 0)), 60)
+    right = wait_until(lambda: (counts(f, "a"), counts(f, "b")) == ((2, 2, 0), (1, 1, 0)))
     assert right, (counts(f, "a"), counts(f, "b"), [(p.key, p.lines, list(p._new.queue)) for p in f.servers])
     return f
 
@@ -234,14 +233,13 @@ def swift(tmp_path_factory):
     """A tracker and two servers, which reach it by links, that take whoever is silent for 4 s for lost. This process, too."""
     folder = tmp_path_factory.mktemp("swift")
     (folder / "sitecustomize.py").write_text(SWIFT)
-    f = Fleet(PYTHONPATH=os.pathsep.join([str(folder), os.environ["PYTHONPATH"]]))
-    f.links = [Link(f.port) for _ in range(3)]  # of the server, of this process, of another client
-    f.serve("a", port=f.links[0].port)
-    with pytest.MonkeyPatch.context() as m:
+    with Fleet(PYTHONPATH=os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])) as f, pytest.MonkeyPatch.context() as m:
+        f.links = [Link(f.port) for _ in range(3)]  # of the server, of this process, of another client
+        f.serve("a", port=f.links[0].port)
         for name in ("RENEW_SECONDS", "SILENT_SECONDS"):
             m.setattr(client_module, name, 4.0)
         yield f
-    for x in (f, *f.links):
+    for x in f.links:
         x.close()
 
 
@@ -437,15 +435,13 @@ def guarded(tmp_path_factory):
     folders, older = certificates(tmp_path_factory.mktemp("tls")), tmp_path_factory.mktemp("older")
     (older / "sitecustomize.py").write_text(OLDER)
     witness = Witness(tmp_path_factory.mktemp("witness"))
-    f = Fleet("--tls-dir", str(folders / "team"), **witness.environment)
-    f.witness = witness
-    f.link, f.folders, f.older = Link(f.port), folders, os.pathsep.join([str(older), os.environ["PYTHONPATH"]])
-    with pytest.MonkeyPatch.context() as m:
+    with Fleet("--tls-dir", str(folders / "team"), **witness.environment) as f, pytest.MonkeyPatch.context() as m:
+        f.witness = witness
+        f.link, f.folders, f.older = Link(f.port), folders, os.pathsep.join([str(older), os.environ["PYTHONPATH"]])
         m.setenv("NESTSMITH_TLS_DIR", str(folders / "team"))
         f.man("a", "a", "b")
         yield f
     f.link.close()
-    f.close()
 
 
 @pytest.fixture

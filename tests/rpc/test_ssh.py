@@ -91,10 +91,9 @@ def host(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fleet(host):
-    f = Fleet(**host[0])
-    f.serve("far", f"--device={host[1]}")
-    yield f
-    f.close()
+    with Fleet(**host[0]) as f:
+        f.serve("far", f"--device={host[1]}")
+        yield f
 
 
 def test_a_program_runs_and_is_timed_on_the_host(fleet, tmp_path):

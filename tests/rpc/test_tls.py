@@ -23,10 +23,9 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fleet(folders):
-    f = Fleet("--tls-dir", str(folders / "team"))
-    f.serve("board")
-    yield f
-    f.close()
+    with Fleet("--tls-dir", str(folders / "team")) as f:
+        f.serve("board")
+        yield f
 
 
 def test_a_member_of_the_team_gets_a_session(fleet, folders):

@@ -341,17 +341,17 @@ def test_stop_tuning_keeps_records(tmp_path):
 def test_stop(tmp_path):
     """From a callback or another thread; before a run begins, too; each time one run ends."""
     log = tmp_path / "log.json"
-    tuner, opt = auto_scheduler.TaskScheduler(tasks_of(32), callbacks=[]), options(64, 4, log)
+    tuner, opt = auto_scheduler.TaskScheduler(tasks_of(32), callbacks=[]), options(16, 4, log)
     opt.measure_callbacks.append(lambda policy, inputs, results: tuner.stop())
     random_search(tuner, opt)
     kept = len(records(log))
-    assert 1 <= kept < 64
+    assert 1 <= kept < 16
     opt.measure_callbacks.pop()
     tuner.stop()
     random_search(tuner, opt)
     assert len(records(log)) == kept
     random_search(tuner, opt)
-    assert len(records(log)) == kept + 64
+    assert len(records(log)) == kept + 16
 
 
 def test_other_code_of_users_ends_the_run_with_its_own_traceback(tmp_path, new_children):
