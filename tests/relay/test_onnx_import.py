@@ -1,6 +1,7 @@
 """Models of the ONNX standard's tests become networks that compute what the standard says."""
 
 import io
+import math
 
 import numpy as np
 import onnx
@@ -195,6 +196,12 @@ def test_known_values_that_are_no_constants(op, text):
     proto = model([helper.make_node(op, ["w"], ["y"], name="it")], {"x": [1]}, {"y": None}, {"w": np.full(3, 0.5, "float32")})
     with pytest.raises(OpNotImplemented, match=text):
         relay.frontend.from_onnx(proto)
+
+
+def test_what_tf2onnx_leaves_of_gelu():
+    x = numbers(9) * 3
+    got = outputs(*relay.frontend.from_onnx(model([helper.make_node("Erfc", ["x"], ["y"])], {"x": [9]}, {"y": None})), x=x)[0]
+    np.testing.assert_allclose(got, [math.erfc(v) for v in x], atol=1e-6)
 
 
 @pytest.mark.parametrize("attributes", [{}, {"reverse": 1}, {"exclusive": 1}, {"exclusive": 1, "reverse": 1}])

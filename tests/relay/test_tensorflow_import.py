@@ -51,6 +51,50 @@ def test_each_way(model, tmp_path):
         np.testing.assert_allclose(g.get_output(0).numpy(), want, rtol=1e-5, atol=1e-6)
 
 
+def several():
+    """A functional model of two inputs that nobody has called, of which sizes are open."""
+    k = keras.layers
+    a, b = keras.Input((None, None, 3), name="image"), keras.Input((4,), name="more")
+    y = k.GlobalAveragePooling2D()(k.Conv2DTranspose(4, 3, strides=2, padding="same")(a))
+    return keras.Model({"image": a, "more": b}, [k.Dense(3)(k.Concatenate()([y, b])), k.Activation("gelu")(b)])
+
+
+class Own(keras.Model):
+    """A class of one's own; Keras knows its inputs once it was called."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def test_models_that_nobody_has_called():
+    model, shapes = several(), {"image": (2, 9, 8, 3), "more": (2, 4)}
+    values = {k: np.random.default_rng(0).random(s, "float32") for k, s in shapes.items()}
+    mod, params = relay.frontend.from_keras(model, shapes)
+    g = GraphModule(relay.build(mod, target="llvm", params=params)["default"](nestsmith.cpu()))
+    g.run(**values)
+    for k, want in enumerate(model.predict(values, verbose=0)):
+        np.testing.assert_allclose(g.get_output(k).numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_class_of_ones_own():
+    model = Own()
+    with pytest.raises(ValueError, match="not yet been built"):
+        relay.frontend.from_keras(model)
+    x = np.random.default_rng(0).random((2, 5), "float32")
+    want = keras.ops.convert_to_numpy(model(x))
+    with pytest.raises(ValueError, match="give its sizes with shape={'args_0'"):
+        relay.frontend.from_keras(model)
+    mod, params = relay.frontend.from_keras(model, {"args_0": x.shape})
+    g = GraphModule(relay.build(mod, target="llvm", params=params)["default"](nestsmith.cpu()))
+    g.set_input(0, x)
+    g.run()
+    np.testing.assert_allclose(g.get_output(0).numpy(), want, rtol=1e-5, atol=1e-6)
+
+
 def test_errors(model, tmp_path):
     with pytest.raises(TypeError, match="keras.Model"):
         relay.frontend.from_keras("model.h5")

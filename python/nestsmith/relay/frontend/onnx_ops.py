@@ -55,6 +55,7 @@ for _onnx, _relay in {
     "BitwiseNot": "bitwise_not",
 }.items():  # fmt: skip
     _unary(_onnx, getattr(relay, _relay))
+_unary("Erfc", lambda x: relay.subtract(c.scalar(1, x), relay.erf(x)))  # no operator of the standard: tf2onnx leaves it in Keras' gelu
 for _onnx in ("Softplus", "Softsign", "Mish"):
     _unary(_onnx, lambda x, f=_onnx: c.activation(f, x))
 for _onnx in ("Elu", "Selu", "Celu", "HardSigmoid", "HardSwish", "LeakyRelu", "ThresholdedRelu"):

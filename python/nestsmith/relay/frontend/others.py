@@ -43,12 +43,24 @@ def from_keras(model, shape=None, layout="NCHW", *, freeze_params=True, check=Fa
         raise TypeError(f"model is {type(model).__name__}; it must be a keras.Model of Keras 3 or newer (this is {keras.__version__})")
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")
+        inputs = getattr(model, "inputs", None) or ()  # a class of the user's own may have none
         try:
-            model.export(path, format="onnx", verbose=False)
+            model.export(path, format="onnx", verbose=False, input_signature=_signature(keras, model, shape or {}) if inputs else None)
         except ImportError as e:
             raise ImportError(f"Keras exports ONNX models with onnx, and tf2onnx or torch by its backend: {e}") from e
-        fixed = {i.name: tuple(i.shape) for i in model.inputs if None not in i.shape}
+        fixed = {i.name: tuple(i.shape) for i in inputs if None not in i.shape}
         return from_onnx(path, {**fixed, **(shape or {})}, freeze_params=freeze_params, check=check)
+
+
+def _signature(keras, model, shape):
+    """What Keras shall export a model for. Its own guess wants a model that was called before."""
+
+    def spec(t):
+        given = shape.get(t.name)
+        return keras.InputSpec(dtype=t.dtype, shape=tuple(t.shape) if given is None else tuple(given), name=t.name)
+
+    whole = isinstance(model, keras.Sequential)
+    return [spec(t) for t in model.inputs] if whole else [keras.tree.map_structure(spec, model.input)]
 
 
 def from_tensorflow(graph, layout="NHWC", shape=None, outputs=None, convert_config=None, *, opset=18, freeze_params=True, check=False):
