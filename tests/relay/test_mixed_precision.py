@@ -97,6 +97,27 @@ def test_parameters_bound_at_the_build_give_the_same():
     np.testing.assert_array_equal(a, b)
 
 
+def test_early_casts_are_part_of_what_computes_the_value():
+    """Between a softmax, which stays in float32, and a product lies a reshape: a cast behind it is a kernel of its own, one before it
+    is not. The value that another reader wants in float32 keeps it."""
+    weights = nn.softmax(nn.dense(X(6, 8), relay.var("w", shape=(10, 8))))
+    product = nn.batch_matmul(relay.reshape(weights, (2, 3, 10)), relay.var("v", shape=(2, 4, 10)))
+    f = func(relay.Tuple([product, relay.exp(relay.reshape(weights, (60,)))]))
+    values = {p.name_hint: np.random.default_rng(0).standard_normal(p.checked_type.concrete_shape).astype("float32") for p in f.params}
+    late, early = (mixed(f, config={"relay.ToMixedPrecision.early_casts": v, **KEEP}) for v in (False, True))
+    for g, name in ((late, "reshape"), (early, "nn.softmax")):
+        casts = [e.args[0] for e in post_order(g.body) if isinstance(e, Call) and e.op_name == "cast" and e.attrs.dtype == "float16"]
+        assert [e.op_name for e in casts if isinstance(e, Call)] == [name]
+    def kernels(early):
+        fused = relay.transform.FuseOps(3)(mixed(func(product), config={"relay.ToMixedPrecision.early_casts": early}))
+        found = [e.op.body for e in post_order(fused.body) if isinstance(e, Call) and isinstance(e.op, relay.Function)]
+        return [{e.op_name for e in post_order(body) if isinstance(e, Call)} for body in found]
+
+    assert {"nn.softmax", "cast"} in kernels(True) and {"nn.softmax"} in kernels(False) and {"reshape", "cast"} in kernels(False)
+    for a, b in zip(evaluate(late, values), evaluate(early, values)):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_no_cast_of_a_weight_is_left(dtype):
     """Bound weights are constants of 16 bits: bfloat16 too, which NumPy does not have."""

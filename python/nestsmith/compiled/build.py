@@ -149,7 +149,8 @@ def _where(target, device, verbose):
 def _in_precision(mod, params, precision):
     if precision not in ("float16", "bfloat16"):
         return mod
-    with PassContext(opt_level=3):
+    early = "relay.ToMixedPrecision.early_casts"
+    with PassContext(opt_level=3, config={early: PassContext.current().config.get(early, False)}):
         typed = passes.InferType()(mod)
         mixed = passes.Sequential([passes.ToMixedPrecision(precision), passes.InferType()])(typed)
     after = mixed["main"]

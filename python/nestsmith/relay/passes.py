@@ -24,6 +24,7 @@ _CONFIGS = {
     "relay.FuseOps.into_products": "bool: products of matrices take in moves of their operands (OwnMoves runs before)",
     "relay.FuseOps.link_params": "bool: constants stay inside the fused functions",
     "relay.fallback_device_type": "int: accepted and ignored",
+    "relay.ToMixedPrecision.early_casts": "bool: ToMixedPrecision casts what is reshaped before it is",
     "relay.ToMixedPrecision.keep_orig_output_dtype": "bool: results of ToMixedPrecision keep their type",
     "relay.ext.layout": "str: layout of convolutions in task extraction and build ('' keeps the model's)",
     "relay.winograd": "str: 'auto' (default), 'never', 'always' or 'fastest' for 3x3 stride-1 NHWC convolutions; never with TF32",

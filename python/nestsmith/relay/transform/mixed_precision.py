@@ -21,6 +21,7 @@ from ..ty import TensorType, TupleType
 from .fold_constant import FoldConstant
 from .fold_scale_axis import FoldScaleAxis
 from .inline import Inline
+from .moves import RESHAPES
 from .simplify import norms_of_inference
 
 __all__ = ["ToMixedPrecision"]
@@ -44,8 +45,8 @@ def _survives(constant, narrow):
 
 
 class _Mixer:
-    def __init__(self, narrow, missing):
-        self.narrow, self.missing = narrow, missing
+    def __init__(self, narrow, missing, early=False):
+        self.narrow, self.missing, self.early = narrow, missing, early
         self.new, self.casts = {}, {}  # by id of the old node: its expression; by that of a new one and a type: its cast
 
     def dtypes(self, e):
@@ -58,9 +59,17 @@ class _Mixer:
 
     def cast(self, x, dtype):
         if (id(x), dtype) not in self.casts:
-            back = isinstance(x, Call) and x.op_name == "cast" and x.args[0].checked_type.dtype == dtype == self.narrow
-            self.casts[id(x), dtype] = (x, x.args[0] if back else op.cast(x, dtype))  # holding x keeps its id
+            self.casts[id(x), dtype] = x, self.made(x, dtype)  # holding x keeps its id
         return self.casts[id(x), dtype][1]
+
+    def made(self, x, dtype):
+        """A cast of `x`; before a reshape if casts are early, so that they become part of what computes the value."""
+        name = x.op_name if isinstance(x, Call) and dtype == self.narrow else None
+        if name == "cast" and x.args[0].checked_type.dtype == dtype:
+            return x.args[0]
+        if self.early and name in RESHAPES:
+            return with_children(x, [self.cast(x.args[0], dtype)])
+        return op.cast(x, dtype)
 
     def to(self, e, dtype):
         """The new expression of the old node `e` with what was float32 as `dtype`."""
@@ -131,7 +140,8 @@ def ToMixedPrecision(mixed_precision_type="float16", missing_op_mode=1):
 
     Parameters of the function keep their type and are cast; bind them first (`bind_params_by_name`) and nothing is left of
     these casts. Batch norms are folded into convolutions before, in float32. Results have 16 bits if what computes them has;
-    ``PassContext(config={"relay.ToMixedPrecision.keep_orig_output_dtype": True})`` keeps their type.
+    ``PassContext(config={"relay.ToMixedPrecision.keep_orig_output_dtype": True})`` keeps their type. With the option
+    ``relay.ToMixedPrecision.early_casts`` what is reshaped is cast before, where fusion can make the cast part of what computes it.
 
     Raises
     ------
@@ -148,7 +158,8 @@ def ToMixedPrecision(mixed_precision_type="float16", missing_op_mode=1):
         infer_type(func)
         missing: set[str] = set()
         keep = ctx.config.get("relay.ToMixedPrecision.keep_orig_output_dtype", False)
-        body = _Mixer(mixed_precision_type, missing).run(func.body, keep)
+        early = ctx.config.get("relay.ToMixedPrecision.early_casts", False)
+        body = _Mixer(mixed_precision_type, missing, early).run(func.body, keep)
         told = f"ToMixedPrecision: operators without a colour: {', '.join(sorted(missing))}"
         if missing and missing_op_mode == 0:
             raise ValueError(told)

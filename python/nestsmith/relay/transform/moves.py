@@ -14,15 +14,15 @@ from ..infer import infer_type
 from ..op.registry import REDUCE
 from ..ty import Any, TensorType
 
-__all__ = ["PRODUCTS", "SimplifyMoves", "OwnMoves", "is_move", "static_shape"]
+__all__ = ["PRODUCTS", "RESHAPES", "SimplifyMoves", "OwnMoves", "is_move", "static_shape"]
 
 PRODUCTS = ("nn.dense", "nn.batch_matmul", "nn.matmul")
-_RESHAPES = ("reshape", "squeeze", "expand_dims", "nn.batch_flatten")
+RESHAPES = ("reshape", "squeeze", "expand_dims", "nn.batch_flatten")
 
 
 def is_move(expr):
     """Whether an expression is a call of an operator that moves each element, or leaves it out, and computes nothing."""
-    return isinstance(expr, Call) and expr.op_name in (*_RESHAPES, "transpose", "strided_slice")
+    return isinstance(expr, Call) and expr.op_name in (*RESHAPES, "transpose", "strided_slice")
 
 
 def _takes_moves(call):
@@ -42,7 +42,7 @@ def static_shape(expr):
 def _keeps_order(call, shape):
     """Whether elements stay in their order: a reshape, or a transpose that moves axes of one element only."""
     if call.op_name != "transpose":
-        return call.op_name in _RESHAPES
+        return call.op_name in RESHAPES
     rank = len(shape)
     axes = [a % rank for a in call.attrs.axes or reversed(range(rank))]
     long = [a for a in axes if shape[a] != 1]
