@@ -43,7 +43,7 @@ const char *gen_storage(Gen *g, DType t) {
   const char *own = row(g, t)->storage[g->t->kind];
   return own ? own : gen_type(g, t);
 }
-bool gen_is_small_float(DType t) { return t.bits == 16 && (t.code == DT_FLOAT || t.code == DT_BFLOAT); }
+bool gen_is_small_float(DType t) { return t.bits == 16 && dtype_is_float(t); }
 
 const char *gen_vec_storage(Gen *g, DType t, int lanes, int lane, const char **access) {
   static const char *const XYZW[] = {".x", ".y", ".z", ".w"};

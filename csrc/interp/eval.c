@@ -137,24 +137,6 @@ Val ev(Run *r, ExprId e, int lane) {
   case IR_INT: return (Val){.u.i = n->u.i};
   case IR_FLT: return (Val){.u.f = val_round(n->type, ir_flt(r->c, e))};
   case IR_VAR: return variable(r, n, lane);
-  case IR_ADD:
-  case IR_SUB:
-  case IR_MUL:
-  case IR_DIV:
-  case IR_MOD:
-  case IR_FDIV:
-  case IR_FMOD:
-  case IR_MIN:
-  case IR_MAX:
-  case IR_EQ:
-  case IR_NE:
-  case IR_LT:
-  case IR_LE:
-  case IR_GT:
-  case IR_GE: {
-    Val a = ev(r, k[0], lane), b = ev(r, k[1], lane);
-    return val_bin(r, (ExprKind)n->kind, r->node[k[0]].type, a, b);
-  }
   case IR_AND:
   case IR_OR: return logic(r, n, lane);
   case IR_NOT: {
@@ -180,6 +162,10 @@ Val ev(Run *r, ExprId e, int lane) {
   case IR_BCAST: return ev(r, k[0], 0);
   case IR_READ: return read_tensor(r, n, lane);
   case IR_REDUCE: return reduce(r, e);
-  default: err_raise(r->err, NS_ERR_INTERNAL, "the interpreter met expression kind %d", (int)n->kind);
+  default: break;
   }
+  if (!ir_is_binary(n->kind))
+    err_raise(r->err, NS_ERR_INTERNAL, "the interpreter met expression kind %d", (int)n->kind);
+  Val a = ev(r, k[0], lane), b = ev(r, k[1], lane);
+  return val_bin(r, (ExprKind)n->kind, r->node[k[0]].type, a, b);
 }

@@ -493,7 +493,7 @@ static void know(Arith *a, ExprId cond) {
   }
   know_literal(a, cond, true);
   if (k == IR_NOT) know_literal(a, x, false);
-  if (k < IR_EQ || k > IR_GE) return;
+  if (!ir_is_compare(k)) return;
   static const ExprKind OPPOSITE[] = {IR_NE, IR_EQ, IR_GE, IR_GT, IR_LE, IR_LT};
   ExprKind o = OPPOSITE[k - IR_EQ]; /* as the rules write it: LT and LE only */
   know_literal(a,

@@ -50,10 +50,9 @@ static void ex_match(IrCtx *c, ExprId *a, ExprId *b) {
 }
 
 /* ---- literals ---- */
-static bool is_compare(ExprKind k) { return k >= IR_EQ && k <= IR_GE; }
 
 static ExprId fold_flt(IrCtx *c, ExprKind k, DType t, double a, double b) {
-  if (is_compare(k)) return ex_int(c, DT_BOOL, num_flt(k, t, a, b) != 0);
+  if (ir_is_compare(k)) return ex_int(c, DT_BOOL, num_flt(k, t, a, b) != 0);
   if (k == IR_MIN || k == IR_MAX) return ex_flt(c, t, num_flt(k, t, a, b));
   if (t.code != DT_FLOAT || t.bits < 32 || k == IR_MOD || k == IR_FMOD) return 0;
   bool single = t.bits == 32;
@@ -110,14 +109,14 @@ ExprId ex_bin(IrCtx *c, ExprKind k, ExprId a, ExprId b) {
   if (p >= 0 && q >= 0) {
     bool modulo = k == IR_MOD || k == IR_FMOD;
     if (dtype_is_int(t) && (!modulo || is_index(t)))
-      f = ex_int(c, is_compare(k) ? DT_BOOL : t, num_int(k, t, ir_node(c, a)->u.i, ir_node(c, b)->u.i));
+      f = ex_int(c, ir_is_compare(k) ? DT_BOOL : t, num_int(k, t, ir_node(c, a)->u.i, ir_node(c, b)->u.i));
     else if (dtype_is_float(t))
       f = fold_flt(c, k, t, ir_flt(c, a), ir_flt(c, b));
     if (f) return f;
   }
   if (!by_zero && (p >= 0 || q >= 0 || a == b) && (f = fold_identity(c, k, t, a, b)) != 0) return f;
   ExprId kids[2] = {a, b};
-  return ctx_node(c, k, is_compare(k) ? dtype_lanes(DT_BOOL, t.lanes) : t, 0, 2, kids, 0);
+  return ctx_node(c, k, ir_is_compare(k) ? dtype_lanes(DT_BOOL, t.lanes) : t, 0, 2, kids, 0);
 }
 
 ExprId ex_not(IrCtx *c, ExprId a) {
@@ -262,7 +261,7 @@ ExprId ex_math(IrCtx *c, Intrin in, int n, const ExprId *args) {
 ExprId ex_rebuild(IrCtx *c, ExprId e, const ExprId *kids) {
   const ExprNode *p = ir_node(c, e);
   ExprKind k = (ExprKind)p->kind;
-  if (k >= IR_ADD && k <= IR_OR) return ex_bin(c, k, kids[0], kids[1]);
+  if (ir_is_binary(k)) return ex_bin(c, k, kids[0], kids[1]);
   switch (k) {
   case IR_NOT: return ex_not(c, kids[0]);
   case IR_CAST: return ex_cast(c, p->type, kids[0]);

@@ -152,6 +152,8 @@ static inline const ExprId *ir_kids(const IrCtx *c,
                                     ExprId e) { return ((const IrTables *)(const void *)c)->kid + ir_node(c, e)->kid0; }
 static inline ExprId ir_kid(const IrCtx *c, ExprId e, int i) { return ir_kids(c, e)[i]; }
 static inline bool ir_is_arith(int kind) { return kind >= IR_ADD && kind <= IR_MAX; } /* of two numbers, to a third */
+static inline bool ir_is_binary(int kind) { return kind >= IR_ADD && kind <= IR_OR; }
+static inline bool ir_is_compare(int kind) { return kind >= IR_EQ && kind <= IR_GE; }
 static inline bool ir_is_division(int kind) { return kind >= IR_DIV && kind <= IR_FMOD; }
 static inline ExprKind ir_kind(const IrCtx *c, ExprId e) { return (ExprKind)ir_node(c, e)->kind; }
 static inline DType ir_type(const IrCtx *c, ExprId e) { return ir_node(c, e)->type; }

@@ -217,7 +217,7 @@ static ExprId negation(Arith *a, ExprId e) {
     y = negation(a, y);
     return simp(a, ex_bin(c, k == IR_AND ? IR_OR : IR_AND, x, y));
   }
-  if (k >= IR_EQ && k <= IR_GE) {
+  if (ir_is_compare(k)) {
     ExprId x = ir_kid(c, e, 0), y = ir_kid(c, e, 1);
     DTypeCode code = (DTypeCode)ir_type(c, x).code;
     if (k == IR_EQ || k == IR_NE) return ex_bin(c, k == IR_EQ ? IR_NE : IR_EQ, x, y);
@@ -234,7 +234,7 @@ static ExprId negation(Arith *a, ExprId e) {
 static const Sum *compared_sum(Arith *a, ExprId e) {
   IrCtx *c = a->c;
   ExprKind k = ir_kind(c, e);
-  if (k < IR_EQ || k > IR_GE) return NULL;
+  if (!ir_is_compare(k)) return NULL;
   ExprId x = ir_kid(c, e, 0), y = ir_kid(c, e, 1);
   if (!arith_is_index(ir_type(c, x))) return NULL;
   const Sum *p = canon(a, x), *q = canon(a, y);
@@ -462,7 +462,7 @@ static ExprId vector_bin(Arith *a, ExprKind k, ExprId e, ExprId x, ExprId y) {
       return k == IR_FDIV ? ex_bcast(c, part, lanes) : ex_ramp(c, part, s, lanes);
     return e;
   }
-  if (k >= IR_EQ && k <= IR_GE) {
+  if (ir_is_compare(k)) {
     if (s == u) return ex_bcast(c, simp(a, ex_bin(c, k, p, q)), lanes);
     if (k == IR_EQ || k == IR_NE || !ex_const_int(c, s, &sv) || !ex_const_int(c, u, &uv)) return e;
     /* decided at both ends: decided between */
@@ -514,7 +514,7 @@ ExprId simp_atom(Arith *a, ExprId e) {
   DType t = p->type;
   ExprId x = p->n > 0 ? ir_kid(c, e, 0) : 0, y = p->n > 1 ? ir_kid(c, e, 1) : 0, z = p->n > 2 ? ir_kid(c, e, 2) : 0;
   int64_t v;
-  if (k >= IR_ADD && k <= IR_OR && t.lanes > 1) return vector_bin(a, k, e, x, y);
+  if (ir_is_binary(k) && t.lanes > 1) return vector_bin(a, k, e, x, y);
   switch (k) {
   case IR_EQ:
   case IR_NE:

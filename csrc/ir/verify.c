@@ -50,7 +50,7 @@ static void check_node(Verify *v, ExprId e) {
   const ExprNode *p = ir_node(c, e);
   const ExprId *k = ir_kids(c, e);
   ExprKind kind = (ExprKind)p->kind;
-  if (kind >= IR_ADD && kind <= IR_OR && !same_type(c, k[0], k[1])) broken(v, e, "operand types differ");
+  if (ir_is_binary(kind) && !same_type(c, k[0], k[1])) broken(v, e, "operand types differ");
   if ((kind == IR_AND || kind == IR_OR || kind == IR_NOT) && !dtype_is_bool(ir_type(c, k[0])))
     broken(v, e, "logic on a value that is not bool");
   switch (kind) {

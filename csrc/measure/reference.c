@@ -13,11 +13,10 @@ typedef struct {
 static void scan(IrCtx *c, ExprId e, void *arg) {
   ExprNode n = *ir_node(c, e);
   Scan *s = arg;
-  bool real = n.type.code == DT_FLOAT || n.type.code == DT_BFLOAT;
+  bool real = dtype_is_float(n.type);
   int64_t k;
-  bool divides = n.kind == IR_DIV || n.kind == IR_MOD || n.kind == IR_FDIV || n.kind == IR_FMOD;
   if (n.kind == IR_DIV && real) s->positive = true;
-  if (divides && !real && !ex_const_int(c, ir_kid(c, e, 1), &k)) s->positive = true;
+  if (ir_is_division(n.kind) && !real && !ex_const_int(c, ir_kid(c, e, 1), &k)) s->positive = true;
   if (n.kind == IR_CALL && (n.sym == IN_SQRT || n.sym == IN_RSQRT || n.sym == IN_LOG || n.sym == IN_LOG2 ||
                             n.sym == IN_LOG10 || n.sym == IN_LOG1P || n.sym == IN_POW))
     s->positive = true;

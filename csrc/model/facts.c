@@ -33,8 +33,7 @@ typedef struct {
 static void use_var(IrCtx *c, ExprId e, void *arg) {
   Uses *u = arg;
   ExprKind k = ir_kind(c, e);
-  if (k == IR_FDIV || k == IR_FMOD || k == IR_DIV || k == IR_MOD || k == IR_READ || k == IR_SELECT || k == IR_CALL)
-    u->linear = false;
+  if (ir_is_division(k) || k == IR_READ || k == IR_SELECT || k == IR_CALL) u->linear = false;
   if (k != IR_VAR) return;
   VarId v = ir_node(c, e)->sym;
   for (int i = 0; i < u->op->n_axis + u->op->n_red && i < MAX_AXES; i++)
@@ -69,7 +68,7 @@ static void memory_at(const State *s, int stage, int rank, const int64_t *dim, c
 static void walk_expr(IrCtx *c, ExprId e, void *arg) {
   Walk *w = arg;
   ExprNode n = *ir_node(c, e);
-  if (n.kind >= IR_ADD && n.kind <= IR_MAX && (n.type.code == DT_FLOAT || n.type.code == DT_BFLOAT)) w->ops += 1;
+  if (ir_is_arith(n.kind) && dtype_is_float(n.type)) w->ops += 1;
   if (n.kind == IR_CALL && n.type.code == DT_FLOAT && n.sym != IN_IF_THEN_ELSE && n.sym != IN_LIKELY) w->ops += 8;
   if (n.kind == IR_SELECT) w->ops += 1, w->v->selects += 1;
   if (n.kind != IR_READ) return;

@@ -91,7 +91,7 @@ static int wide(const View *v, const ReadFacts *a, const double *run) {
 
 static bool small_float(const State *s, TensorId t) {
   DType d = ir_tensor(s->ctx, t)->type;
-  return d.bits == 16 ? d.code == DT_FLOAT || d.code == DT_BFLOAT : d.bits == 8;
+  return d.bits == 16 ? dtype_is_float(d) : d.bits == 8;
 }
 
 /* The multiply-add stage of a tiled kernel: how often values are taken from shared memory. */

@@ -59,12 +59,10 @@ typedef struct {
 } Ext;
 
 /* ---- operation counts: entries 0 to 15 ---- */
-static bool is_float(DType t) { return t.code == DT_FLOAT || t.code == DT_BFLOAT; }
-
 static void count_ops(IrCtx *c, ExprId e, double *cnt) {
   ExprNode n = *ir_node(c, e);
   int at = -1;
-  bool flt = n.n > 0 && is_float(n.kind == IR_CALL ? n.type : ir_type(c, ir_kid(c, e, 0)));
+  bool flt = n.n > 0 && dtype_is_float(n.kind == IR_CALL ? n.type : ir_type(c, ir_kid(c, e, 0)));
   switch ((ExprKind)n.kind) {
   case IR_ADD:
   case IR_SUB: at = flt ? 1 : 8; break;
@@ -76,19 +74,14 @@ static void count_ops(IrCtx *c, ExprId e, double *cnt) {
   case IR_FDIV:
   case IR_FMOD: at = flt ? 3 : 10; break;
   case IR_MIN:
-  case IR_MAX:
-  case IR_EQ:
-  case IR_NE:
-  case IR_LT:
-  case IR_LE:
-  case IR_GT:
-  case IR_GE: at = flt ? 4 : 11; break;
+  case IR_MAX: at = flt ? 4 : 11; break;
   case IR_AND:
   case IR_OR:
   case IR_NOT: at = 14; break;
   case IR_SELECT: at = 15; break;
   case IR_CALL: at = (flt ? 5 : 12) + (intrin_info((Intrin)n.sym)->effect == EFF_PURE ? 0 : 1); break;
-  default: break;
+  default:
+    if (ir_is_compare(n.kind)) at = flt ? 4 : 11;
   }
   if (at >= 0) cnt[at] += n.type.lanes > 1 ? n.type.lanes : 1;
   for (int i = 0; i < n.n; i++) count_ops(c, ir_kid(c, e, i), cnt);

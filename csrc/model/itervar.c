@@ -89,12 +89,11 @@ static void enter_access(Walker *w, BufferId buf, ExprId index) {
 
 static void walk_expr(Walker *w, ExprId e) {
   ExprNode n = *ir_node(w->c, e);
-  bool real = n.type.code == DT_FLOAT || n.type.code == DT_BFLOAT;
-  if (real && w->n_open) {
+  if (dtype_is_float(n.type) && w->n_open) {
     LoopFact *l = record(w, w->open[w->n_open - 1]);
     if (n.kind == IR_ADD || n.kind == IR_SUB) l->add++;
     if (n.kind == IR_MUL) l->mul++;
-    if (n.kind == IR_DIV || n.kind == IR_MOD || n.kind == IR_FDIV || n.kind == IR_FMOD) l->div++;
+    if (ir_is_division(n.kind)) l->div++;
   }
   if (n.kind == IR_LOAD) enter_access(w, n.sym, ir_kid(w->c, e, 0));
   for (int i = 0; i < n.n; i++) walk_expr(w, ir_kid(w->c, e, i));

@@ -121,7 +121,7 @@ static void lanes_node(LaneWalk *w, ExprId x, const ExprNode *n, Lanes *out) {
     lanes_walk(w, ir_kid(c, x, 1), &a);
     lanes_walk(w, ir_kid(c, x, 2), &b);
     choose(&cond, &a, &b, out);
-  } else if (n->n == 2 && k >= IR_ADD && k <= IR_OR) {
+  } else if (ir_is_binary(k)) {
     lanes_walk(w, ir_kid(c, x, 0), out);
     lanes_walk(w, ir_kid(c, x, 1), &b);
     lanes_bin(k, out, &b, out);

@@ -419,7 +419,7 @@ static PyObject *get_operand(PyObject *o, void *u) {
   if (!e) return NULL;
   int i = (int)(intptr_t)u;
   ExprKind k = ir_kind(SES, e);
-  if ((k >= IR_ADD && k <= IR_OR) || (k == IR_NOT && i == 0)) return py_expr_new(ir_kid(SES, e, i));
+  if (ir_is_binary(k) || (k == IR_NOT && i == 0)) return py_expr_new(ir_kid(SES, e, i));
   PyErr_Format(PyExc_AttributeError, "%s has no attribute '%s'", PY_KIND_NAME[k], i ? "b" : "a");
   return NULL;
 }

@@ -95,7 +95,7 @@ static ExprId replace_by_value(IrCtx *c, ExprId e, void *arg) {
 static ExprId inline_one(IrCtx *c, ExprId body, const TeOp *op, bool as_one) {
   if (!as_one) return te_inline_reads(c, body, op);
   DType t = ir_tensor(c, op->out[0])->type;
-  OneRead r = {op->out[0], t.code == DT_FLOAT || t.code == DT_BFLOAT ? ex_flt(c, t, 1) : ex_int(c, t, 1)};
+  OneRead r = {op->out[0], dtype_is_float(t) ? ex_flt(c, t, 1) : ex_int(c, t, 1)};
   return ex_map(c, body, replace_by_value, &r);
 }
 

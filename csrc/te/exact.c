@@ -66,8 +66,7 @@ static Exact prove_reduce(Proof *p, ExprId e) {
 static bool decided(Proof *p, ExprId e) {
   const ExprNode n = *ir_node(p->c, e);
   if (n.kind == IR_FLT || n.kind == IR_INT || n.kind == IR_VAR) return true;
-  if (n.kind == IR_READ || n.kind == IR_REDUCE || n.type.code == DT_FLOAT || n.type.code == DT_BFLOAT)
-    return prove(p, e).ok;
+  if (n.kind == IR_READ || n.kind == IR_REDUCE || dtype_is_float(n.type)) return prove(p, e).ok;
   int32_t known = mapu_get(&p->sure, (uint64_t)e, -1);
   if (known >= 0) return known;
   bool sure = true;

@@ -45,7 +45,7 @@ static double count_node(Count *s, ExprId e) {
   IrCtx *c = s->c;
   ExprKind k = ir_kind(c, e);
   if (k == IR_INT || k == IR_FLT || k == IR_STR || k == IR_VAR || k == IR_READ) return 0;
-  if (k >= IR_ADD && k <= IR_OR) {
+  if (ir_is_binary(k)) {
     bool own = s->all || ir_type(c, ir_kid(c, e, 0)).code == s->code || ir_type(c, ir_kid(c, e, 1)).code == s->code;
     return (own ? 1.0 : 0.0) + count_kids(s, e, 0);
   }

@@ -77,9 +77,7 @@ static Values values_of(Reads *r, ExprId e) {
   if (n.type.code != DT_INT || n.type.bits < 32 || n.type.lanes != 1) return UNKNOWN;
   if (n.kind == IR_INT) return (Values){n.u.i, n.u.i, 0, 0, true};
   if (n.kind == IR_VAR) return values_of_axis(r, n.sym);
-  bool two = n.kind == IR_ADD || n.kind == IR_SUB || n.kind == IR_MUL || n.kind == IR_FDIV || n.kind == IR_FMOD ||
-             n.kind == IR_DIV || n.kind == IR_MOD || n.kind == IR_MIN || n.kind == IR_MAX;
-  if (n.kind != IR_CAST && !two) return UNKNOWN;
+  if (n.kind != IR_CAST && !ir_is_arith(n.kind)) return UNKNOWN;
   Values a = values_of(r, ir_kid(r->c, e, 0));
   if (n.kind == IR_CAST && a.exact && (a.lo < INT32_MIN || a.hi > INT32_MAX) && n.type.bits < 64) return UNKNOWN;
   if (n.kind == IR_CAST || !a.exact) return a;

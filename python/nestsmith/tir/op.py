@@ -8,6 +8,16 @@ from .. import _core
 from .._core import IterVar
 from .expr import EQ, Not, const
 
+__all__ = [
+    "Reducer", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "ceildiv", "clz", "comm_reducer", "copysign", "cos", "cosh",
+    "div", "erf", "exp", "exp2", "exp10", "floor", "floordiv", "floormod", "fmod", "hypot", "if_then_else",
+    "indexdiv", "indexmod", "infinity", "isfinite", "isinf", "isnan", "ldexp", "likely", "log", "log1p", "log2",
+    "log10", "max", "max_value", "min", "min_value", "nearbyint", "neutral_of_max", "neutral_of_min", "nextafter",
+    "popcount", "pow", "power", "reinterpret", "round", "rsqrt", "shift_left", "shift_right", "sigmoid", "sin",
+    "sinh", "sqrt", "sum", "tan", "tanh", "trunc", "truncdiv", "truncmod",
+]  # fmt: skip
+
 
 def _make_unary(name):
     def f(x):
