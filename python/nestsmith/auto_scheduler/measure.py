@@ -232,14 +232,18 @@ BUILD_FUNCS = ("default", "ndk", "stackvm")
 
 
 def check_build_func(build_func):
-    """Whether a builder takes this `build_func`: one of `BUILD_FUNCS`, or a function of `contrib` that links or packs. Programs are
-    measured without being packed, and compiled by the compiler of their target: none of these changes anything. Another function
-    would have to be called, and is not.
+    """What a builder takes as `build_func`. Programs are measured without being packed, and compiled by the compiler of their target:
+    none of what is taken changes anything.
+
+    Parameters
+    ----------
+    build_func : str or callable
+        One of `BUILD_FUNCS`, or a function of `contrib` that links or packs.
 
     Raises
     ------
     ValueError
-        For anything else.
+        For anything else: another function would have to be called, and is not.
     """
     if not callable(build_func):
         if build_func not in BUILD_FUNCS:
