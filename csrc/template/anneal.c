@@ -59,12 +59,14 @@ int anneal(Space *s, Arena *a, Rng *r, const AnnealParams *p, Predictor f, int n
 }
 
 /* ---- different ones ---- */
+static int64_t shown_key(int knob, int32_t digit) { return (int64_t)knob << 32 | digit; }
+
 int pick_diverse(const Space *s, Arena *a, int n, const Scored *candidate, int most, int32_t *out) {
-  int k = s->knob.len, chosen = 0, words = 0;
+  int k = s->knob.len, chosen = 0;
   int32_t *digit = arena_array(a, int32_t, (int64_t)n * k + 1);
-  int at[SPACE_KNOBS + 1] = {0}; /* where the flags of a knob's digits begin */
-  for (int i = 0; i < k; i++) at[i + 1] = words += s->knob.at[i].n;
-  bool *shown = arena_array(a, bool, words + 1), *used = arena_array(a, bool, n + 1);
+  bool *used = arena_array(a, bool, n + 1);
+  MapU64 shown; /* knobs with their digits: a knob may have 2^31 of them */
+  mapu_init(&shown, a);
   for (int i = 0; i < n; i++) space_digits(s, candidate[i].index, digit + (int64_t)i * k);
   while (chosen < most && chosen < n) {
     int best = -1;
@@ -72,11 +74,11 @@ int pick_diverse(const Space *s, Arena *a, int n, const Scored *candidate, int m
     for (int i = 0; i < n; i++) {
       if (used[i]) continue;
       double value = candidate[i].score;
-      for (int j = 0; j < k; j++) value += !shown[at[j] + digit[(int64_t)i * k + j]];
+      for (int j = 0; j < k; j++) value += !index_in(&shown, shown_key(j, digit[(int64_t)i * k + j]));
       if (best < 0 || value > most_new) best = i, most_new = value;
     }
     used[best] = true;
-    for (int j = 0; j < k; j++) shown[at[j] + digit[(int64_t)best * k + j]] = true;
+    for (int j = 0; j < k; j++) index_add(&shown, shown_key(j, digit[(int64_t)best * k + j]));
     out[chosen++] = best;
   }
   return chosen;

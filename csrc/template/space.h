@@ -90,7 +90,7 @@ void space_feature(const Space *s, int64_t index, float *out);
 /* The filter is asked when somebody wants to know, once for each index (answers are kept in so far as memory is small). */
 void space_filter(Space *s, SpaceFilter f); /* allows NULL: none */
 bool space_allows(Space *s, int64_t index);
-int64_t space_count(Space *s, int64_t begin, int64_t end); /* allowed ones; asks for each: space_filtered first */
+int64_t space_count(Space *s, int64_t begin, int64_t end); /* allowed ones; asks for each if there is a filter */
 /* The n-th allowed index after `index`, or before it for n < 0; -1: it is not within [begin, end). */
 int64_t space_next(Space *s, int64_t index, int64_t n, int64_t begin, int64_t end);
 /* Some digits changed at random, until the index is another one and allowed; the same index if there is no other. */

@@ -132,6 +132,23 @@ static void do_different(void *arg) {
   assert_int_equal(pick_diverse(f->s, f->a, 0, c, 9, out), 0);
 }
 
+/* Two knobs of 2^30 choices each: more than an int can count together. */
+static void do_different_of_very_many(void *arg) {
+  Fix *f = arg;
+  Space *s = space_new(&f->err);
+  const char *const name[2] = {"x", "y"};
+  for (int i = 0; i < 2; i++) {
+    Knob k = knob_words(s->a, name[i], 15, 4, (uint8_t[]){ANN_NONE, ANN_UNROLL, ANN_BLOCK_X, ANN_BLOCK_Y});
+    assert_int_equal(k.n, 1 << 30);
+    space_define(s, &k);
+  }
+  const Scored c[3] = {{0, 0}, {1, 0}, {space_index(s, (int32_t[]){1 << 29, (1 << 30) - 1}), 0}};
+  int32_t out[3];
+  assert_int_equal(pick_diverse(s, f->a, 3, c, 2, out), 2);
+  assert_true(out[0] == 0 && out[1] == 2);
+  space_free(s);
+}
+
 #define RUNS(name)                                                                                                     \
   static void name(void **state) {                                                                                     \
     Fix *f = *state;                                                                                                   \
@@ -140,9 +157,11 @@ static void do_different(void *arg) {
 RUNS(generations)
 RUNS(annealing)
 RUNS(different)
+RUNS(different_of_very_many)
 
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-  const struct CMUnitTest tests[] = {T(generations), T(annealing), T(a_model_that_fails), T(different)};
+  const struct CMUnitTest tests[] = {T(generations), T(annealing), T(a_model_that_fails), T(different),
+                                     T(different_of_very_many)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

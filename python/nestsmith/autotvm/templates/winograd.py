@@ -27,7 +27,7 @@ from .loops import (
 )
 from .packing import packed
 
-_MALI, _CUDA = "winograd_conv2d_output", "conv2d_nchw_winograd"
+_BLOCKED, _CUDA = "winograd_conv2d_output", "conv2d_nchw_winograd"
 # m, r: tile and window; a: their reach; tiles: (along the height, along the width), their number in the batch
 _Plan = namedtuple("_Plan", "m r a n ci co oh ow tiles number pad dtype acc matrices")
 
@@ -181,14 +181,14 @@ def conv2d_nchw_winograd_mali(cfg, data, kernel, strides, padding, dilation, out
         cfg.fallback_split("tile_t2", [-1, 128])
         cfg.fallback_split("c_unroll", [-1, 8])
     bna, bnb = cfg["tile_bna"].val, cfg["tile_bnb"].val
-    return _blocked(cfg, p, kernel, bna, bnb, -(-p.number // bnb) * bnb, _MALI)
+    return _blocked(cfg, p, kernel, bna, bnb, -(-p.number // bnb) * bnb, _BLOCKED)
 
 
 @register_topi_schedule("conv2d_nchw_winograd.mali")
 def schedule_conv2d_nchw_winograd_mali(cfg, outs):
     """Four kernels: transform of the input, (of the weight,) products, transform back with whatever follows."""
     s = te.create_schedule([x.op for x in outs])
-    output, out = finish(s, outs, tag_of(_MALI))
+    output, out = finish(s, outs, tag_of(_BLOCKED))
     inverse, M, U, V, d = _parts(s, output)
     if is_computed(U):
         co, ci = _transform_weight(s, U)
@@ -240,14 +240,14 @@ def conv2d_nchw_winograd_arm(cfg, data, kernel, strides, padding, dilation, out_
     p = _plan(data, co, 4, 3, strides, padding, dilation, out_dtype)
     cfg.define_split("tile_p", cfg.axis(p.number), num_outputs=2, filter=lambda x: x.size[-1] <= 16)
     cfg.define_split("tile_k", cfg.axis(co), num_outputs=2, filter=lambda x: x.size[-1] <= 16)
-    return _blocked(cfg, p, kernel, cfg["tile_k"].size[-1], cfg["tile_p"].size[-1], p.number, _MALI)
+    return _blocked(cfg, p, kernel, cfg["tile_k"].size[-1], cfg["tile_p"].size[-1], p.number, _BLOCKED)
 
 
 @register_topi_schedule("conv2d_nchw_winograd.arm_cpu")
 def schedule_conv2d_nchw_winograd_arm(cfg, outs):
     """Products of a block of output channels are made where they are transformed back."""
     s = te.create_schedule([x.op for x in outs])
-    output, out = finish(s, outs, tag_of(_MALI))
+    output, out = finish(s, outs, tag_of(_BLOCKED))
     inverse, M, U, V, d = _parts(s, output)
     if is_computed(U):
         co, _ = _transform_weight(s, U)
