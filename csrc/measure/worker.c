@@ -486,7 +486,8 @@ static RunResult try_run(Worker *w, int slot, int fd, const MsgRun *q) {
     return b.result.r;
   }
   if (s == RECV_TIMEOUT)
-    snprintf(text, sizeof text, "the program ran longer than the limit of %g s", q->policy.timeout_s);
+    snprintf(text, sizeof text, "the program ran longer than the limit of %g s (timeout= of the runner)",
+             q->policy.timeout_s);
   return failure(s == RECV_TIMEOUT ? ME_RUN_TIMEOUT : s == RECV_STOPPED ? ME_UNKNOWN : ME_RUNTIME_DEVICE, text, start);
 }
 

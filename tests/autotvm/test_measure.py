@@ -136,7 +136,7 @@ def test_6_a_build_that_takes_too_long():
 
 def test_7_a_program_that_does_not_end():
     r = faulty("endless", runner=LocalRunner(timeout=1, check="off", **QUICK))
-    assert r.error_no == MeasureErrorNo.RUN_TIMEOUT and "limit of 1 s" in r.costs[0]
+    assert r.error_no == MeasureErrorNo.RUN_TIMEOUT and "limit of 1 s (timeout= of the runner)" in r.costs[0]
 
 
 class Elsewhere(Builder):
