@@ -65,6 +65,12 @@ def test_the_bar_ends_also_after_an_error(monkeypatch):
     assert out.getvalue().count(" Done.\n") == 1
 
 
+def test_the_last_state_is_said_once(monkeypatch):
+    monkeypatch.setattr(autotvm.callback, "QUIET_SECONDS", 0.0)
+    lines = run(io.StringIO(), [1e-3] * 4, monkeypatch).splitlines()
+    assert len(lines) == 2 and "(2/4)" in lines[0] and "(4/4)" in lines[1] and lines[1].endswith(" Done.")
+
+
 def test_units_of_the_bar():
     with pytest.raises(ValueError, match="si_prefix is 'Q'"):
         autotvm.callback.progress_bar(1, si_prefix="Q")

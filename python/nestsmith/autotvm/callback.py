@@ -153,7 +153,7 @@ class progress_bar:  # noqa: N801 (name of the established interface)
             sys.stdout.write("\r" + self.line())
         elif self._shown and time.time() - self._shown < QUIET_SECONDS:
             return
-        elif self.done:
+        elif 0 < self.done < self.total:  # the last one is said by `end`
             sys.stdout.write(self.line() + "\n")
         self._shown = time.time()
         sys.stdout.flush()
