@@ -202,6 +202,11 @@ static PyObject *exec_bind(PyObject *self, PyObject *args) {
   return py_none(ok);
 }
 
+static PyObject *exec_bound(PyObject *self, PyObject *entry) {
+  PyObject *buf = PyDict_GetItemWithError(((PyExec *)self)->bound, entry);
+  return buf ? Py_NewRef(buf) : PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 /* ---- running ---- */
 static void run_body(void *arg) { graph_exec_run(((Call *)arg)->o->x); }
 ERR_BODY(time_body, Call *c, c->seconds = graph_exec_time(c->o->x, c->number))
@@ -258,6 +263,7 @@ static PyMethodDef EXEC_METHODS[] = {
      "get(entry, data): copies into a writable host array or a Buffer of the device; waits."},
     {"bind", exec_bind, METH_VARARGS,
      "bind(entry, buffer): uses the buffer's memory from now on; None: the own memory again."},
+    {"bound", exec_bound, METH_O, "bound(entry): the Buffer that is bound to it, or None."},
     {"unset", exec_unset, METH_NOARGS, "The inputs that a run needs and that have got no value, as text; '' if none."},
     {"run", exec_run, METH_NOARGS, "Runs the network; asynchronous on GPUs. ValueError if an input has got no value."},
     {"time", exec_time, METH_O, "time(number): mean seconds of a run; inputs without a value are zeros."},

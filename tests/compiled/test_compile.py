@@ -99,6 +99,24 @@ def test_no_copy_of_large_tensors_and_none_is_written():
     assert torch.equal(x, before)
 
 
+def test_the_same_memory_again_is_lent_once_and_looked_at_each_time():
+    torch = pytest.importorskip("torch")
+    net = quick(s.model([helper.make_node("Neg", ["x"], ["y"])], {"x": [128, 128]}, ["y"]))
+    x = torch.from_numpy(data(128, 128)).clone()
+    entry = net.runtime.core.inputs()[0][1][0]
+    assert torch.equal(net(x), -x)
+    lent = net.runtime.core.bound(entry)
+    assert lent.address == x.data_ptr()
+    x *= 2
+    assert torch.equal(net(x), -x) and torch.equal(net(x.detach()), -x) and np.array_equal(net(x.numpy()), -x.numpy())
+    assert net.runtime.core.bound(entry) is lent
+    assert torch.equal(net(x.t()), -x.t())  # begins at the same place
+    assert torch.equal(net(x), -x)
+    net.runtime.set_input_zero_copy("x", None)
+    net.runtime.set_input("x", np.zeros((128, 128), "float32"))
+    assert torch.equal(net(x), -x)
+
+
 @pytest.mark.parametrize(
     ("args", "kwargs", "error", "words"),
     [

@@ -114,7 +114,7 @@ class CompiledModule:
         given = [self._checked(name, v) for name, v in zip(self.inputs, given)]
         example = next((v for v in given if values.is_tensor(v)), None)
         with self._lock:
-            if example is not None:
+            if example is not None and self.device.device_type != 1:
                 values.finish(given)
             for name, v in zip(self.inputs, given):
                 self._set(name, v)
@@ -135,6 +135,8 @@ class CompiledModule:
         """On the CPU large arrays are read where they lie. A GPU replays its kernels with fixed addresses: there a copy
         within its memory is the quick way."""
         on_cpu = self.device.device_type == 1
+        if name in self._lent and values.lies_in(value, self.runtime.core.bound(self._entry[name])):
+            return  # the same memory as in the call before
         array = None if on_cpu and value.nbytes < _SHARE else values.shared(value, self.device)
         if on_cpu and array is not None:
             self.runtime.set_input_zero_copy(name, array)

@@ -7,7 +7,7 @@ import numpy as np
 from ..numerics import stored
 from ..runtime.ndarray import NDArray, from_dlpack
 
-__all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "like", "shape_of", "shared", "target"]
+__all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "lies_in", "like", "shape_of", "shared", "target"]
 
 ALIGNMENT = 64  # of memory that programs read and write
 
@@ -31,7 +31,7 @@ def dtype_of(value):
 def holds(value, dtype):
     """Whether the elements of an array are of the type `dtype` of an input; bfloat16, which NumPy lacks, may come as its bits."""
     got = dtype_of(value)
-    return got in (dtype, stored(dtype).name)
+    return got == dtype or got == stored(dtype).name
 
 
 def _address(value):
@@ -53,6 +53,14 @@ def shared(value, device):
     if _address(value) % ALIGNMENT or not value.nbytes:
         return None
     return from_dlpack(value.detach() if is_tensor(value) else value)
+
+
+def lies_in(value, buffer):
+    """Whether an array of an input's shape and type is just what `buffer`, a Buffer in memory of the host, lends the network."""
+    if buffer is None or (is_tensor(value) and value.device.type != "cpu") or isinstance(value, NDArray):
+        return False
+    compact = value.is_contiguous() if is_tensor(value) else value.flags.c_contiguous
+    return compact and _address(value) == buffer.address
 
 
 def _lies_on(tensor, device):
