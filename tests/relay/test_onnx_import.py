@@ -42,7 +42,7 @@ def test_a_part_of_the_standard():
 
 @pytest.mark.full
 def test_the_whole_standard():
-    assert verdicts(cases()) >= 1450
+    assert verdicts(cases()) >= 1475
 
 
 def model(nodes, inputs, outputs, weights=(), opset=17):
@@ -128,6 +128,8 @@ def test_shapes_that_are_computed_vanish():
         ({"model": without_versions()}, ValueError, "does not say the version of its operators"),
         ({"model": model([], {"x": [1, 3, 8, 8]}, {})}, ValueError, "has no outputs"),
         ({"model": b"\x00garbage"}, ValueError, "is no readable ONNX model"),
+        ({"opset": 0}, ValueError, "opset is 0; it must be at least 1"),
+        ({"opset": "17"}, TypeError, "opset"),
         ({"model": 7}, TypeError, "must be a path, bytes or an onnx.ModelProto"),
         ({"model": "nowhere.onnx"}, FileNotFoundError, "nowhere.onnx"),
     ],
@@ -343,11 +345,20 @@ def test_nodes_are_compared(monkeypatch):
     shape, x = {"x": (1, 3, 8, 8)}, np.ones((1, 3, 8, 8), "float32")
     for given in (True, [x], {"x": x}):
         relay.frontend.from_onnx(proto, shape, check=given)
+    with pytest.raises(ValueError, match="check gives 2 inputs, the model has x"):
+        relay.frontend.from_onnx(proto, shape, check=[x, x])
     with pytest.raises(ValueError, match="check names the inputs data, the model has x"):
         relay.frontend.from_onnx(proto, shape, check={"data": x})
     monkeypatch.setitem(relay.frontend.onnx_ops.CONVERTERS, "Relu", lambda n: relay.abs(n.input(0)))
     with pytest.raises(ImportMismatch, match="Relu 'act' computes something else than in onnxruntime: its largest error"):
         relay.frontend.from_onnx(proto, shape, check=True)
+
+
+def test_weights_of_another_type_are_refused():
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="last")]
+    proto = model(nodes, {"x": [2, 3]}, {"y": None}, {"w": np.ones((3, 4))})
+    with pytest.raises(ValueError, match="MatMul 'last': its inputs are float32 and float64, where the standard wants one type"):
+        relay.frontend.from_onnx(proto)
 
 
 def test_parts_that_do_not_fit():

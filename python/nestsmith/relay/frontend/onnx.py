@@ -61,6 +61,7 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
         If `check` finds a node that differs.
     """
     proto = load(model)
+    opset = None if opset is None else integer("opset", opset, 1)
     for d in proto.opset_import:
         if opset is not None and d.domain in ("", "ai.onnx"):
             d.version = opset
@@ -342,7 +343,9 @@ class _Graph:
         """The inputs of a comparison, by name."""
         names = [v.name_hint for v in self.inputs]
         if given is not None:
-            values = dict(given) if isinstance(given, dict) else dict(zip(names, given, strict=True))
+            values = dict(given) if isinstance(given, dict) else dict(zip(names, given))
+            if not isinstance(given, dict) and len(given) != len(names):
+                raise ValueError(f"check gives {len(given)} inputs, the model has {', '.join(names)}")
             if set(values) != set(names):
                 raise ValueError(f"check names the inputs {', '.join(values)}, the model has {', '.join(names)}")
             return {k: np.asarray(v) for k, v in values.items()}
@@ -376,6 +379,8 @@ class _Graph:
             return self._expand(node, inputs, opset)
         label = node.name or (node.output[0] if node.output else "")
         n = Node(node.op_type, label, inputs, _attributes(node), opset, sum(map(bool, node.output)))
+        if node.domain in ("", "ai.onnx"):
+            _one_float_type(n)
         try:
             return named(as_list(folded(f(n), inputs)), label)
         except OpNotImplemented:
@@ -425,6 +430,22 @@ class _Graph:
         self.nodes(branch.node, inner, opset)
         for name, out in zip(node.output, branch.output):
             values[name] = inner[out.name]
+
+
+def _one_float_type(n):
+    """Raises if inputs for which the standard wants one type have several of floating point: weights that do not fit the data."""
+    from onnx import defs
+
+    try:
+        wanted = defs.get_schema(n.op, n.opset, "").inputs
+    except defs.SchemaError:
+        return
+    kinds = {}
+    for k, e in enumerate(n.inputs):
+        if e is not None and wanted and is_float(kind := dtype_of(e)):
+            name = wanted[min(k, len(wanted) - 1)].type_str
+            if kinds.setdefault(name, kind) != kind:
+                raise ValueError(f"{n}: its inputs are {kinds[name]} and {kind}, where the standard wants one type; cast them in the model")
 
 
 def _computable(node):
