@@ -306,29 +306,23 @@ register(
     loops=_full_loops,
     ranked=False,
 )
-register(
-    "zeros",
-    ELEMWISE,
-    lambda attrs, types: TensorType(attrs.shape, attrs.dtype),
-    lambda attrs: np.zeros(attrs.shape, attrs.dtype),
-    loops=lambda a, x, c, t: topi.zeros(a.shape, a.dtype),
-    ranked=False,
-)
-register(
-    "ones",
-    ELEMWISE,
-    lambda attrs, types: TensorType(attrs.shape, attrs.dtype),
-    lambda attrs: np.ones(attrs.shape, attrs.dtype),
-    loops=lambda a, x, c, t: topi.ones(a.shape, a.dtype),
-    ranked=False,
-)
 register("full_like", ELEMWISE, _same, lambda attrs, x, v: np.full_like(x, v), loops=_full_loops)
-register(
-    "zeros_like", ELEMWISE, _same, lambda attrs, x: np.zeros_like(x), loops=lambda a, x, c, t: topi.full_like(x[0], 0)
-)
-register(
-    "ones_like", ELEMWISE, _same, lambda attrs, x: np.ones_like(x), loops=lambda a, x, c, t: topi.full_like(x[0], 1)
-)
+for _name, _value in (("zeros", 0), ("ones", 1)):
+    register(
+        _name,
+        ELEMWISE,
+        lambda attrs, types: TensorType(attrs.shape, attrs.dtype),
+        lambda attrs, value=_value: np.full(attrs.shape, value, attrs.dtype),
+        loops=lambda a, x, c, t, name=_name: getattr(topi, name)(a.shape, a.dtype),
+        ranked=False,
+    )
+    register(
+        f"{_name}_like",
+        ELEMWISE,
+        _same,
+        lambda attrs, x, value=_value: np.full_like(x, value),
+        loops=lambda a, x, c, t, value=_value: topi.full_like(x[0], value),
+    )
 
 
 def _shape(shape):

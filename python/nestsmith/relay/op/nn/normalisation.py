@@ -180,54 +180,29 @@ register(
 )
 
 
+def _normalised(name, args, axis, epsilon, center, scale, **more):
+    return call(name, args, **more, axis=int(axis), epsilon=float(epsilon), center=bool(center), scale=bool(scale))
+
+
 def batch_norm(data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True):
     """Batch normalisation; three results (data, mean, variance). Rewritten to multiply and add for inference."""
-    out = call(
-        "nn.batch_norm",
-        [data, gamma, beta, moving_mean, moving_var],
-        axis=int(axis),
-        epsilon=float(epsilon),
-        center=bool(center),
-        scale=bool(scale),
-    )
+    out = _normalised("nn.batch_norm", [data, gamma, beta, moving_mean, moving_var], axis, epsilon, center, scale)
     return TupleWrapper(out, 3)
 
 
 def layer_norm(data, gamma, beta, axis=-1, epsilon=1e-5, center=True, scale=True):
     """Normalises over one axis."""
-    return call(
-        "nn.layer_norm",
-        [data, gamma, beta],
-        axis=int(axis),
-        epsilon=float(epsilon),
-        center=bool(center),
-        scale=bool(scale),
-    )
+    return _normalised("nn.layer_norm", [data, gamma, beta], axis, epsilon, center, scale)
 
 
 def instance_norm(data, gamma, beta, axis=1, epsilon=1e-5, center=True, scale=True):
     """Normalises over all axes except batch and channel."""
-    return call(
-        "nn.instance_norm",
-        [data, gamma, beta],
-        axis=int(axis),
-        epsilon=float(epsilon),
-        center=bool(center),
-        scale=bool(scale),
-    )
+    return _normalised("nn.instance_norm", [data, gamma, beta], axis, epsilon, center, scale)
 
 
 def group_norm(data, gamma, beta, num_groups, axis=1, epsilon=1e-5, center=True, scale=True):
     """Normalises over groups of channels."""
-    return call(
-        "nn.group_norm",
-        [data, gamma, beta],
-        num_groups=int(num_groups),
-        axis=int(axis),
-        epsilon=float(epsilon),
-        center=bool(center),
-        scale=bool(scale),
-    )
+    return _normalised("nn.group_norm", [data, gamma, beta], axis, epsilon, center, scale, num_groups=int(num_groups))
 
 
 def l2_normalize(data, eps, axis=None):
