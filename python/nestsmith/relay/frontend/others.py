@@ -41,11 +41,14 @@ def from_keras(model, shape=None, layout="NCHW", *, freeze_params=True, check=Fa
         raise ImportError("models of Keras are exported by Keras 3: pip install keras onnx tf2onnx") from e
     if not isinstance(model, keras.Model) or not hasattr(model, "export"):
         raise TypeError(f"model is {type(model).__name__}; it must be a keras.Model of Keras 3 or newer (this is {keras.__version__})")
+    inputs = getattr(model, "inputs", None) or ()  # a class of the user's own may have none
+    signature = _signature(keras, model, shape or {}) if inputs else None
+    if inputs and keras.config.backend() == "tensorflow":
+        return from_onnx(_frozen_keras(keras, model, signature), shape, freeze_params=freeze_params, check=check)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")
-        inputs = getattr(model, "inputs", None) or ()  # a class of the user's own may have none
         try:
-            model.export(path, format="onnx", verbose=False, input_signature=_signature(keras, model, shape or {}) if inputs else None)
+            model.export(path, format="onnx", verbose=False, input_signature=signature)
         except ImportError as e:
             raise ImportError(f"Keras exports ONNX models with onnx, and tf2onnx or torch by its backend: {e}") from e
         fixed = {i.name: tuple(i.shape) for i in inputs if None not in i.shape}
@@ -61,6 +64,17 @@ def _signature(keras, model, shape):
 
     whole = isinstance(model, keras.Sequential)
     return [spec(t) for t in model.inputs] if whole else [keras.tree.map_structure(spec, model.input)]
+
+
+def _frozen_keras(keras, model, signature):
+    """The ONNX model of a Keras model whose backend is TensorFlow. Keras' own export leaves tensors that layers hold outside their
+    variables (`Normalization`) as inputs; in a frozen graph they are constants."""
+    tf, convert = _tensorflow()
+    specs = keras.tree.map_structure(lambda s: tf.TensorSpec(s.shape, s.dtype, s.name), signature)
+    f = tf.function(lambda *inputs: model(*inputs, training=False)).get_concrete_function(*specs)
+    definition, inputs, outputs = _constants(tf, f)
+    proto, _ = convert.from_graph_def(definition, input_names=inputs, output_names=outputs, opset=18)
+    return _by_node(proto)
 
 
 def from_tensorflow(graph, layout="NHWC", shape=None, outputs=None, convert_config=None, *, opset=18, freeze_params=True, check=False):
@@ -196,12 +210,17 @@ def _frozen(tf, definition, outputs):
 
 
 def _saved_model(tf, path):
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
-
     loaded = tf.saved_model.load(path)
     if "serving_default" not in loaded.signatures:
         raise ValueError(f"{path} has the signatures {sorted(loaded.signatures)}; serving_default is needed")
-    f = convert_variables_to_constants_v2(loaded.signatures["serving_default"])
+    return _constants(tf, loaded.signatures["serving_default"])
+
+
+def _constants(tf, f):
+    """The frozen graph of a concrete function, with the names of its input and output tensors."""
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    f = convert_variables_to_constants_v2(f)
     inputs = [t.name for t in f.inputs if t.dtype != tf.resource]
     return f.graph.as_graph_def(), inputs, [t.name for t in f.outputs]
 
