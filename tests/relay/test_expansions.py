@@ -12,15 +12,15 @@ nn = relay.nn
 ON = {"relay.FuseOps.expansions": True}
 
 
-def bottleneck(dtype="float32", wide=24, taps=3, pad=1, reader=None, kernel=1):
+def bottleneck(dtype="float32", narrow=8, wide=24, taps=3, pad=1, reader=None, kernel=1):
     """A 1x1 convolution, bias and clip, then windows of each channel and a relu; `reader` makes a second result of what is between."""
-    x = relay.var("x", shape=(1, 8, 8, 8), dtype=dtype)
+    x = relay.var("x", shape=(1, 8, 8, narrow), dtype=dtype)
 
     def weight(*shape):
         return relay.const(np.ones(shape, dtype))
 
     sizes = {"channels": wide, "kernel_size": kernel, "padding": kernel // 2}
-    e = nn.conv2d(x, weight(kernel, kernel, 8, wide), data_layout="NHWC", kernel_layout="HWIO", **sizes)
+    e = nn.conv2d(x, weight(kernel, kernel, narrow, wide), data_layout="NHWC", kernel_layout="HWIO", **sizes)
     e = relay.clip(relay.add(e, weight(1, 1, 1, wide)), 0, 6)
     taps_of = weight(taps, taps, wide, 1)
     d = nn.conv2d(e, taps_of, channels=wide, groups=wide, kernel_size=taps, padding=pad, data_layout="NHWC", kernel_layout="HWOI")
@@ -41,6 +41,7 @@ FIRST, SECOND = ["conv2d", "add", "clip"], ["conv2d", "relu"]
 
 def test_one_kernel_where_it_is_asked_for():
     assert kernels(bottleneck()) == [FIRST + SECOND]
+    assert kernels(bottleneck(narrow=3, kernel=3)) == [FIRST + SECOND]  # reads an image
     assert kernels(bottleneck(), {}) == [FIRST, SECOND]
 
 

@@ -9,10 +9,10 @@ from nestsmith import auto_scheduler, te, topi
 
 
 @auto_scheduler.register_workload
-def expansion(height, ci, ce, stride, pad=1, twice=False):
-    data, w = te.placeholder((1, height, height, ci), name="data"), te.placeholder((1, 1, ci, ce), name="w")
+def expansion(height, ci, ce, stride, pad=1, twice=False, kernel=1):
+    data, w = te.placeholder((1, height, height, ci), name="data"), te.placeholder((kernel, kernel, ci, ce), name="w")
     bias, taps = te.placeholder((1, 1, 1, ce), name="bias"), te.placeholder((3, 3, ce, 1), name="taps")
-    wide = topi.clip(topi.add(topi.nn.conv2d_nhwc(data, w, 1, 0, 1), bias), 0, 6)
+    wide = topi.clip(topi.add(topi.nn.conv2d_nhwc(data, w, (kernel + 1) // 2, kernel // 2, 1), bias), 0, 6)
     out = topi.nn.relu(topi.nn.depthwise_conv2d_nhwc(wide, taps, stride, pad, 1))
     return [data, w, bias, taps, out, *([topi.nn.relu(wide)] if twice else [])]
 
@@ -47,7 +47,7 @@ def test_elsewhere_the_expansion_stays_whole(target, params, case):
         assert "PaddedInput" not in {s.stages()[i][0] for i in attached(s)}
 
 
-@pytest.mark.parametrize("case", [(14, 8, 48, 1), (15, 3, 20, 2)])
+@pytest.mark.parametrize("case", [(14, 8, 48, 1), (15, 3, 20, 2), (15, 3, 16, 1, 1, False, 3)])
 def test_drawn_programs_compute_the_same(case):
     task = auto_scheduler.SearchTask(func=expansion, args=case, target="llvm")
     states = auto_scheduler.SketchPolicy(task, auto_scheduler.AnalyticModel(), seed=3, verbose=0).sample_initial_population()[:5]

@@ -1,4 +1,5 @@
-"""Expansions: a 1x1 convolution that only a depthwise convolution reads, as the inverted bottlenecks of MobileNet have it.
+"""Expansions: a 1x1 convolution that only a depthwise convolution reads, as the inverted bottlenecks of MobileNet have it, or a
+first one, which reads an image.
 
 What lies between the two is several times as large as what goes in and what comes out, and leaves the caches on a CPU. As one kernel
 a tile of it is made right before the windows read it (`csrc/search/chain.c`).
@@ -14,6 +15,7 @@ __all__ = ["expanded_by"]
 
 _BETWEEN = ("add", "nn.bias_add", "nn.relu", "clip", "multiply")
 _LANES = 8  # channels that come in such groups fill vectors
+_IMAGE = 4  # channels, at most
 
 
 def _kernel(call):
@@ -33,13 +35,15 @@ def _wants_tiles(call):
 
 
 def _expands(call):
-    a = call.attrs
+    """Whether a call is a convolution whose results are many and cost little each: some are computed twice, where tiles meet."""
+    a, channels = call.attrs, static_shape(call.args[0])[3]
     plain = (a.data_layout, a.kernel_layout, a.groups) == ("NHWC", "HWIO", 1) and a.out_layout in ("", "NHWC")
-    return plain and _kernel(call) == (1, 1) and static_shape(call.args[0])[3] < static_shape(call)[3]
+    few = _kernel(call) == (1, 1) or (channels <= _IMAGE and max(_kernel(call)) <= 3)
+    return plain and few and channels < static_shape(call)[3]
 
 
 def expanded_by(value, reader, same_group):
-    """The 1x1 convolution that makes `value`, what `reader`, a depthwise convolution, reads as its data; else None. In between there
+    """The convolution that makes `value`, what `reader`, a depthwise convolution, reads as its data; else None. In between there
     may be biases, factors and activations; `same_group(a, b)`: whether two expressions are in one kernel already."""
     if not _wants_tiles(reader) or reader.args[0] is not value or value.checked_type.dtype != "float32":
         return None
