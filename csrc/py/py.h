@@ -68,6 +68,13 @@ bool py_here(int made, const char *what);
  * err_poll with NS_ERR_INTERRUPT and the handler's exception set, and so does the flag that e has already. e: the one that
  * body polls (py_run.c). */
 ErrCode py_run(Err *e, ErrBody body, void *arg);
+/* Takes and gives back the interpreter lock, in any thread; of the pair only these are used here, not PyGILState_Ensure. */
+typedef struct {
+  PyThreadState *made; /* NULL: the thread had its state already */
+  PyGILState_STATE had;
+} PyEntry;
+PyEntry py_enter(void);
+void py_leave(PyEntry e);
 /* Runs body(arg) protected, without the interpreter lock, in this thread: for work of milliseconds, which no signal ends. */
 ErrCode py_free(Err *e, ErrBody body, void *arg);
 bool py_free_ok(Err *e, ErrBody body, void *arg); /* as py_free; false with the exception set */

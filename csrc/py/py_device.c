@@ -230,9 +230,9 @@ static void shared_release(void *shared) {
 }
 
 static void export_delete(DLManagedTensor *t) {
-  PyGILState_STATE s = PyGILState_Ensure();
+  PyEntry s = py_enter();
   Py_XDECREF((PyObject *)t->manager);
-  PyGILState_Release(s);
+  py_leave(s);
   free(t);
 }
 

@@ -346,7 +346,7 @@ static void worker_body(void *arg) {
 
 /* A line in the log of the package. */
 static void tell_holder(const char *holder) {
-  PyGILState_STATE g = PyGILState_Ensure();
+  PyEntry g = py_enter();
   PyObject *logging = PyImport_ImportModule("logging");
   PyObject *log = logging ? PyObject_CallMethod(logging, "getLogger", "s", "auto_scheduler") : NULL;
   PyObject *who = py_text(holder), *r = NULL;
@@ -355,7 +355,7 @@ static void tell_holder(const char *holder) {
                             who);
   PY_DROP(r, who, log, logging);
   py_clear();
-  PyGILState_Release(g);
+  py_leave(g);
 }
 
 /* Waits until the device is ours, or the worker is stopped; who waits for long says so once. One that does not refuse

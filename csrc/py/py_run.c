@@ -18,6 +18,29 @@
 #include <string.h>
 #include <time.h>
 
+/* A thread's state is made under a lock of CPython's, without the interpreter lock. Up to CPython 3.12 a child that is forked
+ * at that moment finds the lock locked, and waits for it before anything else it does: so nobody forks meanwhile. */
+PyEntry py_enter(void) {
+  PyEntry e = {0};
+  if (!PyGILState_GetThisThreadState()) {
+    fork_hold();
+    e.made = PyThreadState_New(PyInterpreterState_Main());
+    fork_release();
+    if (!e.made) Py_FatalError("out of memory: no state for a thread of the engine");
+  }
+  e.had = PyGILState_Ensure();
+  return e;
+}
+
+void py_leave(PyEntry e) {
+  if (e.made) {
+    PyThreadState_Clear(e.made);
+    PyThreadState_DeleteCurrent(); /* gives the lock back */
+  } else {
+    PyGILState_Release(e.had);
+  }
+}
+
 typedef struct {
   Err *err;
   ErrBody body;

@@ -79,7 +79,7 @@ PyState *py_as_state(PyObject *o) {
 
 /* Ends a callback that failed in Python: the message travels as an engine error, the exception waits in the policy and
  * becomes the cause of the one that the caller sees (run_op). */
-static NS_NORETURN void raise_python(PyPolicy *p, Arena *a, PyGILState_STATE g, const char *what) {
+static NS_NORETURN void raise_python(PyPolicy *p, Arena *a, PyEntry g, const char *what) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
@@ -91,7 +91,7 @@ static NS_NORETURN void raise_python(PyPolicy *p, Arena *a, PyGILState_STATE g, 
   bool stop = type && PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt);
   PY_DROP(text, type, value, trace);
   PyErr_Clear();
-  PyGILState_Release(g);
+  py_leave(g);
   err_raise(arena_err(a), stop ? NS_ERR_INTERRUPT : NS_ERR_RUNTIME, "%s", copy);
 }
 
@@ -109,12 +109,12 @@ static PyObject *call_rule(PyPolicy *p, int at, int which, const State *s, int s
 }
 static int rule_check(void *self, Arena *a, const State *s, int stage) {
   RuleRef *x = self;
-  PyGILState_STATE g = PyGILState_Ensure();
+  PyEntry g = py_enter();
   PyObject *r = call_rule(x->p, x->at, 0, s, stage);
   long v = r ? PyLong_AsLong(r) : -1;
   Py_XDECREF(r);
   if (PyErr_Occurred()) raise_python(x->p, a, g, "custom sketch rule, condition");
-  PyGILState_Release(g);
+  py_leave(g);
   return (int)v;
 }
 #define RULE_RETURNS "a custom sketch rule must return a list of [state, next stage id]"
@@ -157,18 +157,18 @@ static void rule_result(PyObject *list, Arena *a, RuleOut *out) {
 }
 static void rule_apply(void *self, Arena *a, const State *s, int stage, RuleOut *out) {
   RuleRef *x = self;
-  PyGILState_STATE g = PyGILState_Ensure();
+  PyEntry g = py_enter();
   PyObject *r = call_rule(x->p, x->at, 1, s, stage);
   if (r) rule_result(r, a, out);
   Py_XDECREF(r);
   if (PyErr_Occurred()) raise_python(x->p, a, g, "custom sketch rule");
-  PyGILState_Release(g);
+  py_leave(g);
 }
 
 static void python_score(void *self, const Target *t, int n, State *const *s, double *out) {
   (void)t;
   PyPolicy *p = self;
-  PyGILState_STATE g = PyGILState_Ensure();
+  PyEntry g = py_enter();
   PyObject *list = PyList_New(n), *r = NULL;
   for (int i = 0; list && i < n; i++) py_put(&list, i, py_state_of_steps(p->dag, s[i]->step.len, s[i]->step.at, true));
   PyObject *scorer = Py_NewRef(p->scorer); /* it may replace itself */
@@ -181,16 +181,16 @@ static void python_score(void *self, const Target *t, int n, State *const *s, do
   }
   PY_DROP(seq, r, list);
   if (n > 0 && PyErr_Occurred()) raise_python(p, ir_arena(s[0]->ctx), g, "cost model");
-  PyGILState_Release(g);
+  py_leave(g);
 }
 
 static void listen(void *self, const PolicyEvent *ev) {
   PyPolicy *p = self;
-  PyGILState_STATE g = PyGILState_Ensure();
+  PyEntry g = py_enter();
   PyObject *fn = p->listener ? Py_NewRef(p->listener) : NULL; /* it may replace itself */
   if (!fn || fn == Py_None) {
     Py_XDECREF(fn);
-    PyGILState_Release(g);
+    py_leave(g);
     return;
   }
   PyObject *r = PyObject_CallFunction(fn, "iiiiddddd", ev->kind, ev->iter, ev->count, ev->failed, ev->best, ev->least,
@@ -198,7 +198,7 @@ static void listen(void *self, const PolicyEvent *ev) {
   Py_DECREF(fn);
   if (!r) py_clear();
   Py_XDECREF(r);
-  PyGILState_Release(g);
+  py_leave(g);
 }
 
 /* ---- Policy ---- */

@@ -317,12 +317,12 @@ static PyObject *m_index(PyObject *o, PyObject *args) {
 /* ---- the filter ---- */
 static bool ask_filter(void *self, Err *e, const int32_t *q) {
   PySpace *p = self;
-  PyGILState_STATE g = PyGILState_Ensure();
+  PyEntry g = py_enter();
   PyObject *t = py_tuple(FIELD_I32, p->space->knob.len, q), *r = t ? PyObject_CallOneArg(p->filter, t) : NULL;
   int yes = r ? PyObject_IsTrue(r) : -1;
   PY_DROP(t, r);
   if (yes < 0) py_space_failed(p);
-  PyGILState_Release(g);
+  py_leave(g);
   if (yes < 0) err_raise(e, NS_ERR_RUNTIME, "the filter of the configuration space failed");
   return yes;
 }
