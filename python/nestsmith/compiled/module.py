@@ -83,6 +83,8 @@ class CompiledModule:
         self.calling = calling or _Places(list(self.inputs))
         self._movable = _movable(json.loads(lib.graph_json_str))
         self._lent = set()  # inputs that are the caller's memory now
+        self._seen = {n: set() for n in self.inputs}  # kinds of arrays that were right: (type, element type)
+        self._makers = {}  # functions that make the outputs, by the device of an example (None: arrays of NumPy's)
         forks.renew(self)._forked()
 
     def _forked(self):
@@ -123,12 +125,17 @@ class CompiledModule:
 
     def _checked(self, name, value):
         shape, dtype = self.inputs[name]
+        kind = type(value), getattr(value, "dtype", None)
+        if kind in self._seen[name] and value.shape == shape:
+            return value
         if not values.is_tensor(value) and not isinstance(value, (np.ndarray, NDArray)):
             value = np.asarray(value)
         if values.shape_of(value) != shape:
             raise TVMValueError(f"input {name!r} has shape {values.shape_of(value)}; the network was compiled for {shape}")
         if not values.holds(value, dtype):
             raise TypeError(f"input {name!r} holds {values.dtype_of(value)}; the network was compiled for {dtype}: convert it first")
+        if type(value) is kind[0]:
+            self._seen[name].add(kind)
         return value
 
     def _set(self, name, value):
@@ -149,7 +156,10 @@ class CompiledModule:
 
     def _run(self, example):
         """Runs, and returns the outputs as arrays of the kind of `example`."""
-        out, bound = [values.like(example, shape, dtype, self.device) for shape, dtype in self.outputs], []
+        where = None if example is None else example.device
+        if where not in self._makers:
+            self._makers[where] = [values.maker(example, shape, dtype, self.device) for shape, dtype in self.outputs]
+        out, bound = [make() for make in self._makers[where]], []
         for k, array in enumerate(out):
             if self._movable[k] and self.device.device_type == 1 and array.nbytes >= _SHARE:
                 shared = values.shared(array, self.device)
@@ -164,8 +174,9 @@ class CompiledModule:
         finally:
             for k in bound:  # what is returned belongs to the caller alone
                 self.runtime.set_output_zero_copy(k, None)
-        self.device.sync()
-        return [o.to(example.device) for o in out] if example is not None else out
+        if self.device.device_type != 1:
+            self.device.sync()
+        return out if where is None else [o if o.device == where else o.to(where) for o in out]
 
     # ---- looking at it ----
 

@@ -134,6 +134,7 @@ class TorchCalling:
         # Most models take tensors and nothing else: such a call is read at a glance.
         row = self.tree.tree_flatten(((self.tensor(),) * len(self.constant), {}))[1]
         self.row = self.into == row and not any(self.constant)
+        self.single = self.results == [None] and self.tree.tree_unflatten([self], self.out) is self
 
     def inputs(self, args, kwargs):
         """The tensors of a call, in order; TypeError if it differs from the example's in more than their values."""
@@ -172,6 +173,8 @@ class TorchCalling:
 
     def outputs(self, values):
         """What the model returns, made of the network's outputs."""
+        if self.single:
+            return values[0]
         rest = iter(values)
         return self.tree.tree_unflatten([next(rest) if fixed is None else fixed[0] for fixed in self.results], self.out)
 

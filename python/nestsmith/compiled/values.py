@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from ..numerics import stored
 from ..runtime.ndarray import NDArray, from_dlpack
 
-__all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "lies_in", "like", "shape_of", "shared", "target"]
+__all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "lies_in", "maker", "shape_of", "shared", "target"]
 
 ALIGNMENT = 64  # of memory that programs read and write
 
@@ -68,25 +70,33 @@ def _lies_on(tensor, device):
     return (kind, tensor.device.index or 0) == (device.device_type, device.device_id)
 
 
-def like(example, shape, dtype, device):
-    """An array for an output of a network on `device`, whose memory is aligned. If `example` is a tensor: a tensor, on the
-    network's device if `example` is there, else in memory of the host; otherwise NumPy's."""
+def maker(example, shape, dtype, device):
+    """A function that makes arrays for an output of a network on `device`, whose memory is aligned. If `example` is a tensor:
+    tensors, on the network's device if `example` is there, else in memory of the host; otherwise NumPy's."""
     if is_tensor(example):
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, dtype), device=example.device if _lies_on(example, device) else "cpu")
+        where = example.device if _lies_on(example, device) else torch.device("cpu")
+        return functools.partial(torch.empty, shape, dtype=getattr(torch, dtype), device=where)
     kind = stored(dtype)
     size = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    begin = -memory.__array_interface__["data"][0] % ALIGNMENT
-    return memory[begin : begin + size].view(kind).reshape(shape)
+
+    def make():
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+        begin = -memory.__array_interface__["data"][0] % ALIGNMENT
+        return memory[begin : begin + size].view(kind).reshape(shape)
+
+    return make
 
 
 def _bits(tensor):
     """A tensor in memory of the host as an array on the same memory; bfloat16, which NumPy lacks, as its bits."""
-    import torch
+    try:
+        return tensor.numpy()
+    except TypeError:
+        import torch
 
-    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        return tensor.view(torch.int16).numpy()
 
 
 def host(value):
@@ -108,4 +118,4 @@ def target(out, device):
     """What an output of a network on `device` is copied into, so that it lies in `out`, an array made by `like`."""
     if not is_tensor(out):
         return out
-    return _bits(out) if out.device.type == "cpu" else shared(out, device).buffer
+    return _bits(out) if out.is_cpu else shared(out, device).buffer
