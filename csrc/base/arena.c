@@ -207,9 +207,7 @@ void vec_grow(Arena *a, void **at, int32_t *cap, int32_t need, size_t elem) {
   while (n < need) n *= 2;
   if (n > INT32_MAX) n = INT32_MAX;
   char *p = arena_take(a, (size_t)n * elem);
-  size_t old = (size_t)*cap * elem;
-  if (old) memcpy(p, *at, old);
-  memset(p + old, 0, (size_t)n * elem - old);
+  if (*cap) memcpy(p, *at, (size_t)*cap * elem);
   *at = p;
   *cap = (int32_t)n;
 }

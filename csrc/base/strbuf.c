@@ -32,14 +32,16 @@ void sb_init(StrBuf *b, Arena *a) {
   b->len = b->cap = 0;
 }
 
-static void sb_need(StrBuf *b, size_t n) {
-  if (b->cap - b->len > n) return; /* strictly: room for the NUL */
+static void sb_grow(StrBuf *b, size_t n) {
   size_t cap = b->cap ? b->cap * 2 : 128;
   while (cap <= b->len + n) cap *= 2;
   char *p = arena_alloc(b->arena, cap);
   if (b->len) memcpy(p, b->at, b->len);
   b->at = p;
   b->cap = cap;
+}
+static inline void sb_need(StrBuf *b, size_t n) {
+  if (b->cap - b->len <= n) sb_grow(b, n); /* strictly: room for the NUL */
 }
 
 void sb_putc(StrBuf *b, char c) {

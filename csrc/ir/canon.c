@@ -193,19 +193,18 @@ static void drop_zeros(SumBuf *b) {
   b->n = n;
 }
 
-static bool fits(const SumBuf *b, int64_t v) {
-  return b->wide || b->type.bits >= 64 || (v >= INT32_MIN && v <= INT32_MAX);
-}
+static bool narrow(int64_t v) { return v >= INT32_MIN && v <= INT32_MAX; }
 
 const Sum *sum_done(SumBuf *b) {
   drop_zeros(b);
   while (!b->raw && !b->bad && b->n > 1 && b->n <= MERGE_MAX &&
          (merge_once(b) || merge_products(b) || merge_extreme(b)))
     drop_zeros(b);
-  bool ok = !b->bad && fits(b, b->base);
-  for (int i = 0; i < b->n; i++)
-    ok = ok && fits(b, b->at[i].scale) && fits(b, b->at[i].lower) && fits(b, b->at[i].upper) &&
-         b->at[i].scale != INT64_MIN;
+  bool any = b->wide || b->type.bits >= 64, ok = !b->bad && (any || narrow(b->base));
+  for (int i = 0; i < b->n; i++) {
+    const Term *t = &b->at[i];
+    ok = ok && (any ? t->scale != INT64_MIN : narrow(t->scale) && narrow(t->lower) && narrow(t->upper));
+  }
   if (!ok) return NULL;
   Sum *s = arena_alloc(b->a->c->arena, sizeof *s + sizeof(Term) * (size_t)b->n);
   s->n = b->n;
@@ -223,10 +222,8 @@ static const Sum *single(Arith *a, DType t, ExprId x, int64_t lower, int64_t upp
 }
 
 static const Sum *constant(Arith *a, DType t, int64_t v) {
-  SumBuf b;
-  sum_start(&b, a, t);
-  b.base = v;
-  return sum_done(&b);
+  if (t.bits < 64 && !narrow(v)) return NULL;
+  return arena_copy(a->c->arena, &(Sum){.type = t, .base = v}, sizeof(Sum));
 }
 
 const Sum *sum_diff(Arith *a, const Sum *x, const Sum *y) {

@@ -88,7 +88,7 @@ static ExprId reciprocal(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   return ex_mul(c, a, ex_flt(c, ir_type(c, b), 1.0 / ir_node(c, b)->u.f));
 }
 static bool divides(const IrCtx *c) { /* most programs do not: looking through a table is faster than through a tree */
-  for (ExprId e = 1; e <= ir_count(c); e++)
+  for (ExprId e = 1, n = ir_count(c); e <= n; e++)
     if (ir_kind(c, e) == IR_DIV && ir_type(c, e).code == DT_FLOAT) return true;
   return false;
 }

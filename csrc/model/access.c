@@ -64,19 +64,22 @@ int access_gather(IrCtx *c, const Stmt *store, Access *out, int max) {
 typedef struct {
   int n;
   const VarId *v;
-  bool *out;
+  AccDims dim, *out;
 } Named;
 static void name(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *x = ir_node(c, e);
   const Named *k = arg;
   for (int i = 0; i < k->n && x->kind == IR_VAR; i++)
-    if (k->v[i] == x->sym) k->out[i] = true;
+    if (k->v[i] == x->sym) k->out[i] |= k->dim;
 }
-void access_vars(IrCtx *c, const Access *a, int n, const VarId *v, bool *out) {
-  Named k = {n, v, out};
+void access_vars(IrCtx *c, const Access *a, int n, const VarId *v, AccDims *out) {
+  Named k = {.n = n, .v = v, .out = out};
   memset(out, 0, sizeof *out * (size_t)n);
   for (int l = 0; l < a->n_lists; l++)
-    for (int d = 0; d < a->rank; d++) ex_post_order(c, a->list[l][d], name, &k);
+    for (int d = 0; d < a->rank; d++) {
+      k.dim = (AccDims)(1 << d);
+      ex_post_order(c, a->list[l][d], name, &k);
+    }
 }
 
 /* ---- steps ---- */
@@ -179,8 +182,9 @@ static Bound range_of(Ranges *r, ExprId e) {
   return x;
 }
 
-void access_region(Ranges *r, const Access *a, double *dims) {
+void access_region(Ranges *r, const Access *a, AccDims of, double *dims) {
   for (int d = 0; d < a->rank; d++) {
+    if (!(of >> d & 1)) continue;
     Bound x = {0, 0};
     for (int l = 0; l < a->n_lists; l++) {
       Bound y = range_of(r, a->list[l][d]);

@@ -16,8 +16,10 @@ typedef struct {
 
 /* All accesses of a store: the stored buffer first, then the buffers read in visiting order, merged per buffer. */
 int access_gather(IrCtx *c, const Stmt *store, Access *out, int max);
-/* Which of n variables the index lists name. */
-void access_vars(IrCtx *c, const Access *a, int n, const VarId *v, bool *out);
+typedef uint16_t AccDims; /* a bit for each dimension of an access */
+enum { ACC_ALL_DIMS = (1 << ACC_MAX_RANK) - 1 };
+/* In which dimensions the index lists name each of n variables. */
+void access_vars(IrCtx *c, const Access *a, int n, const VarId *v, AccDims *out);
 int64_t access_step(IrCtx *c, const Access *a,
                     VarId v); /* elements that one step of v moves the access; 0: v does not occur */
 int access_bytes(DType t);
@@ -31,5 +33,5 @@ typedef struct {
 } Ranges;
 void ranges_init(Ranges *r, IrCtx *c); /* no variable or expression may be made in c while r is in use */
 void ranges_set(Ranges *r, VarId v, int64_t lo, int64_t hi);
-void access_region(Ranges *r, const Access *a, double *dims); /* extent of the touched region per dimension */
+void access_region(Ranges *r, const Access *a, AccDims of, double *dims); /* extents of the touched region in some dimensions */
 #endif

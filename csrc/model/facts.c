@@ -200,15 +200,19 @@ void view_stage(View *v, State *s, int stage, LaneEnv *lanes) {
 /* Elements of the accessed tensor that loops from..end sweep. */
 static double footprint(const View *v, const ReadFacts *a, int from) {
   double range[MAX_AXES], total = 1;
-  for (int i = 0; i < MAX_AXES; i++) range[i] = 1;
+  uint64_t used = 0;
+  for (int d = 0; d < a->rank; d++) used |= a->mask[d];
+  used &= (1ull << MAX_AXES) - 1;
+  for (uint64_t m = used; m; m &= m - 1) range[__builtin_ctzll(m)] = 1;
   for (int i = from; i < v->n_loop; i++)
-    if (v->loop[i].own)
-      for (int b = 0; b < MAX_AXES && v->loop[i].mask >> b; b++)
-        if (v->loop[i].mask >> b & 1) range[b] *= (double)v->loop[i].ext;
+    if (v->loop[i].own && v->loop[i].ext != 1)
+      for (uint64_t m = v->loop[i].mask & used; m; m &= m - 1) range[__builtin_ctzll(m)] *= (double)v->loop[i].ext;
   for (int d = 0; d < a->rank; d++) {
     double sum = 1, prod = 1;
-    for (int b = 0; b < MAX_AXES && a->mask[d] >> b; b++)
-      if (a->mask[d] >> b & 1) sum += range[b] - 1, prod *= range[b];
+    for (uint64_t m = a->mask[d] & used; m; m &= m - 1) {
+      double r = range[__builtin_ctzll(m)];
+      sum += r - 1, prod *= r;
+    }
     double cover = a->linear[d] ? sum : prod;
     total *= cover < (double)a->dim[d] ? cover : (double)a->dim[d];
   }

@@ -52,7 +52,7 @@ typedef struct {
   bool gpu;
   int unroll, line;                      /* line: cache line bytes */
   VEC(Block) free;                       /* O9: the reference's free list */
-  bool uses[MAX_ACCESS][MAX_LOOPS];      /* does an access of the store depend on a loop? */
+  AccDims uses[MAX_ACCESS][MAX_LOOPS];   /* the dimensions of an access of the store that depend on a loop */
   double region[MAX_ACCESS];             /* region size of an access under the outermost loop */
   double dims[MAX_ACCESS][ACC_MAX_RANK]; /* per dimension region extents under the outermost loop */
   Ranges ranges;
@@ -122,8 +122,9 @@ static void touch(Ext *x, int n_acc, const Access *acc, double *mem) {
     mem[i] = 0;
     for (int a = 0; a < n_acc; a++) {
       double *dims = x->dims[a], r = 1;
-      if (x->uses[a][i] || i == x->n_loops - 1) {
-        access_region(&x->ranges, &acc[a], dims);
+      AccDims changed = i == x->n_loops - 1 ? ACC_ALL_DIMS : x->uses[a][i];
+      if (changed) {
+        access_region(&x->ranges, &acc[a], changed, dims);
         for (int d = 0; d < acc[a].rank; d++) r *= dims[d];
         if (x->rules == FEAT_RULES_REPAIRED) r = capped(x, &acc[a], dims);
         x->region[a] = r > 0 ? r : 0;
@@ -148,7 +149,7 @@ typedef struct {
   double iter, bytes, count;
 } Reuse;
 
-static Reuse reuse_of(Ext *x, const Access *a, const bool *uses) {
+static Reuse reuse_of(Ext *x, const Access *a, const AccDims *uses) {
   double dist = 1, bytes = -1;
   for (int i = x->n_loops - 1; i >= 0; i--) {
     Loop *l = &x->loop[i];
@@ -178,7 +179,7 @@ typedef struct {
   double v[FEAT_SLOT_N];
 } Slot;
 
-static double lines_of(Ext *x, const Access *a, const bool *uses, double p, double *stride) {
+static double lines_of(Ext *x, const Access *a, const AccDims *uses, double p, double *stride) {
   double rho = 1, s = 0;
   int inner = x->n_loops - 1;
   for (int i = inner; i >= 0; i--) {

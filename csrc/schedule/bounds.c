@@ -211,7 +211,13 @@ static bool relaxed(const Axis *x, bool inside, ScopeKind scope) {
 
 static Span point(Lin x) { return (Span){x, x, false}; }
 static Span full(Infer *f, Dom d) { return (Span){d.min, lin_addc(&f->L, lin_add(&f->L, d.min, d.ext), -1), false}; }
-static bool covers(Infer *f, Span x, Dom d) { return !x.inf && lin_eq(x.lo, d.min) && lin_eq(x.hi, full(f, d).hi); }
+static bool covers(Infer *f, Span x, Dom d) {
+  if (x.inf || !lin_eq(x.lo, d.min)) return false;
+  int64_t end;
+  if (d.min.n || d.ext.n || !i64_add(d.min.c, d.ext.c, &end) || !i64_add(end, -1, &end))
+    return lin_eq(x.hi, full(f, d).hi);
+  return lin_is(x.hi, end); /* mostly: without making forms */
+}
 static bool is_point(Span x) { return !x.inf && lin_eq(x.lo, x.hi); }
 static const Span NOTHING = {.inf = true};
 
@@ -556,10 +562,16 @@ static void finish_stage(Infer *f, int p) {
 
 /* ---- writing the result back ---- */
 
+/* lin_expr, for what is mostly 0 or 1: lit has a place for either, 0 as long as it was not asked for. */
+static ExprId end_expr(LinCtx *L, ExprId lit[2], Lin x) {
+  if (x.n || x.c < 0 || x.c > 1) return lin_expr(L, x);
+  return lit[x.c] ? lit[x.c] : (lit[x.c] = lin_expr(L, x));
+}
 static void write_extents(LinCtx *L, Stage *st, const Dom *d) {
+  ExprId lit[2] = {0, 0};
   for (int i = 0; i < st->axes.len; i++) {
-    st->axes.at[i].min = lin_expr(L, d[i].min);
-    st->axes.at[i].extent = lin_expr(L, d[i].ext);
+    st->axes.at[i].min = end_expr(L, lit, d[i].min);
+    st->axes.at[i].extent = end_expr(L, lit, d[i].ext);
   }
 }
 

@@ -9,7 +9,9 @@
 #include <string.h>
 
 /* literal: int32 where it fits, else int64 */
-static ExprId ex_index(IrCtx *c, int64_t v) { return ex_int(c, v >= INT32_MIN && v <= INT32_MAX ? DT_I32 : DT_I64, v); }
+static ExprId ex_index(IrCtx *c, int64_t v) {
+  return v >= INT32_MIN && v <= INT32_MAX ? ex_i32(c, v) : ex_int(c, DT_I64, v);
+}
 
 void lin_init(LinCtx *L, IrCtx *c) {
   memset(L, 0, sizeof(*L));
@@ -20,7 +22,19 @@ void lin_init(LinCtx *L, IrCtx *c) {
   mapu_init(&L->range, L->m);
 }
 
-void lin_bind(LinCtx *L, VarId v, Bound b) { vec_note(L->m, &L->ranges, b, &L->range, ex_var(L->ctx, v)); }
+/* A table and no map: each loop of each candidate is bound. Terms are ordered by the age of their atoms, so the variable becomes
+ * an atom now. */
+void lin_bind(LinCtx *L, VarId v, Bound b) {
+  ex_var(L->ctx, v);
+  if (v >= L->n_var) {
+    int32_t n = ir_mark(L->ctx).n.var;
+    Bound *p = arena_array(L->m, Bound, n);
+    if (L->n_var) memcpy(p, L->of_var, sizeof *p * (size_t)L->n_var);
+    for (int32_t i = L->n_var; i < n; i++) p[i].lo = BOUND_MAX;
+    L->of_var = p, L->n_var = n;
+  }
+  L->of_var[v] = b;
+}
 
 static void remember(LinCtx *L, ExprId e, Lin a) { vec_note(L->m, &L->forms, a, &L->form, e); }
 
@@ -191,10 +205,15 @@ static Bound bound_calc(LinCtx *L, ExprId e) {
 }
 
 static Bound atom_bound(LinCtx *L, ExprId e) {
+  const ExprNode *n = ir_node(L->ctx, e);
+  if (n->kind == IR_VAR) {
+    bool bound = n->sym < L->n_var && L->of_var[n->sym].lo != BOUND_MAX;
+    return bound ? L->of_var[n->sym] : bound_calc(L, e);
+  }
   int i = mapu_get(&L->range, (uint64_t)e, -1);
   if (i >= 0) return L->ranges.at[i];
   Bound b = bound_calc(L, e);
-  if (ir_kind(L->ctx, e) != IR_VAR) vec_note(L->m, &L->ranges, b, &L->range, e); /* which may still be bound later */
+  vec_note(L->m, &L->ranges, b, &L->range, e);
   return b;
 }
 

@@ -22,9 +22,11 @@ typedef struct {
   Arena *m;
   Err *err;
   MapU64 form;  /* expression -> index in forms: what an opaque atom's operand or an imported expression is */
-  MapU64 range; /* atom -> index in ranges */
+  MapU64 range; /* atom that is no variable -> index in ranges */
   VEC(Lin) forms;
   VEC(Bound) ranges;
+  Bound *of_var; /* per variable; lo BOUND_MAX: it is not bound */
+  int32_t n_var;
 } LinCtx;
 
 void lin_init(LinCtx *L, IrCtx *c);

@@ -83,7 +83,11 @@ static void put_stage(const Printer *p, int stage, int indent, int depth) {
   const Stage *st = &p->s->stage.at[stage];
   const MatrixTile *t = st->matrix;
   if (depth > p->s->stage.len) return; /* a cycle of attachments: bound inference reports it */
-  if (st->auto_unroll) sb_printf(note(p, st, indent), " auto_unroll: %d\n", st->auto_unroll);
+  if (st->auto_unroll) {
+    sb_puts(note(p, st, indent), " auto_unroll: ");
+    sb_int(p->b, st->auto_unroll);
+    sb_putc(p->b, '\n');
+  }
   if (st->storage_offset) sb_printf(note(p, st, indent), " storage_offset: %d\n", st->storage_offset);
   if (st->double_buffer) sb_puts(note(p, st, indent), " double_buffer\n");
   if (st->scope_asked)
