@@ -93,8 +93,9 @@ Err *arena_err(const Arena *a);
 
 /* ---- growable arrays: VEC(int) v = {0}; vec_push(a, &v, 3); v.at[0], v.len ---- */
 #define VEC(T) struct { T *at; int32_t len, cap; }
-#define vec_push(a, v, x) (vec_grow((a), (void **)&(v)->at, &(v)->cap, (v)->len + 1, sizeof(*(v)->at)), (v)->at[(v)->len++] = (x))
-void vec_grow(Arena *a, void **at, int32_t *cap, int32_t need, size_t elem);
+#define vec_push(a, v, x) ((v)->len < (v)->cap ? (void)0 : vec_grow((a), (void **)&(v)->at, &(v)->cap, (v)->len + 1, sizeof(*(v)->at)), \
+                           (v)->at[(v)->len++] = (x))
+void vec_grow(Arena *a, void **at, int32_t *cap, int32_t need, size_t elem); /* what is new is not zeroed */
 /* Pushes x, whose place a map tells by a key from then on; first, so that without memory for the map nothing is found. */
 #define vec_note(a, v, x, map, key) (vec_push(a, v, x), mapu_set(map, (uint64_t)(key), (v)->len - 1))
 
