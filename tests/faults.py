@@ -343,7 +343,7 @@ def run(device, n, seed, folder, vandal):
 def measure(pipe, device, n, seed, log):
     """Sends n candidates and takes their results: (kinds by tag, results by tag, how often what came, what is odd)."""
     kinds, names = CPU if device == "cpu" else OPENCL, submit_all(pipe, device, n, random.Random(seed))
-    done, seen, odd, limit = {}, collections.Counter(), [], time.monotonic() + 10 * n + 2 * PATIENCE
+    done, seen, odd, limit = {}, collections.Counter(), [], time.monotonic() + 30 * n + 2 * PATIENCE
     while pipe.pending() and time.monotonic() < limit:
         for tag, r in ((r["tag"], r) for r in pipe.poll(0.2)):
             assert tag not in done, f"{tag} came out twice"

@@ -121,7 +121,7 @@ def test_audit(pipeline):
     pipe.submit(task, HEAD % (BODY % 2, "fast"), MANIFEST, 0, policy(race=True))
     collect(pipe)
     for tag in range(1, 120):  # one program, so one compilation
-        pipe.submit(task, HEAD % (BODY % 60, "slow"), MANIFEST, tag, policy(race=True))
+        pipe.submit(task, HEAD % (BODY % 600, "slow"), MANIFEST, tag, policy(race=True))
     got = collect(pipe)
     audited = [t for t, r in got.items() if r["audited"]]
     assert 1 <= len(audited) <= 12, audited

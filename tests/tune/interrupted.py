@@ -155,7 +155,7 @@ def set_handlers(names):
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("told to end"))
 
 
-def run(trials=400, target="llvm", resume=False, model=False, foreign=False, overlap=False, long=False, tell=None, **more):
+def run(trials=400, target="llvm", resume=False, model=False, foreign=False, overlap=False, long=False, tell=None, batch=8, **more):
     """The run; what it is interrupted by comes out. overlap: it searches while it measures, as on a GPU."""
     auto_scheduler.TaskScheduler._overlap = lambda self: overlap or target != "llvm"
     windows = Windows(**more)
@@ -166,7 +166,7 @@ def run(trials=400, target="llvm", resume=False, model=False, foreign=False, ove
         callbacks=[Around(windows)],
         objective_func=lambda costs: (windows.go_by("objective"), sum(costs))[1],
     )
-    opt = options(trials, 8, LOG)
+    opt = options(trials, batch, LOG)
     opt.runner = (type("Mine", (auto_scheduler.LocalRunner,), {}) if foreign else auto_scheduler.LocalRunner)(
         number=1, repeat=1, min_repeat_ms=0, timeout=20, busy="turns"
     )

@@ -20,7 +20,7 @@ WINDOWS = [
     {"window": "told"},  # a result is there, its record is not
     {"window": "told", "overlap": True},  # and the next round is being searched
     {"window": "write"},  # the log is open, the record is not in it
-    {"window": "kept", "again": "write"},  # the second one while the run is closed
+    {"window": "kept", "again": "write", "batch": 32},  # the second one while the run is closed: of so many, some are not told yet
     {"window": "swallowed"},  # a callback catches everything
     {"window": "objective", "count": 3},
     {"window": "told", "foreign": True},
