@@ -19,13 +19,20 @@
 #include <time.h>
 
 /* A thread's state is made under a lock of CPython's, without the interpreter lock. Up to CPython 3.12 a child that is forked
- * at that moment finds the lock locked, and waits for it before anything else it does: so nobody forks meanwhile. */
+ * at that moment finds the lock locked, and waits for it before anything else it does: so nobody forks meanwhile. Later
+ * ones take the lock before they fork; who held up the fork there would be waited for, and wait. */
+static PyThreadState *new_state(void) {
+  if (PY_VERSION_HEX >= 0x030D0000) return PyThreadState_New(PyInterpreterState_Main());
+  fork_hold();
+  PyThreadState *s = PyThreadState_New(PyInterpreterState_Main());
+  fork_release();
+  return s;
+}
+
 PyEntry py_enter(void) {
   PyEntry e = {0};
   if (!PyGILState_GetThisThreadState()) {
-    fork_hold();
-    e.made = PyThreadState_New(PyInterpreterState_Main());
-    fork_release();
+    e.made = new_state();
     if (!e.made) Py_FatalError("out of memory: no state for a thread of the engine");
   }
   e.had = PyGILState_Ensure();

@@ -197,7 +197,8 @@ static void cwrite_apply(Derive *d, State *s, int stage) {
 /* ---- an expansion and the windows that read it (CPU, extended mode) ---- */
 
 static Verdict chain_check(Derive *d, const State *s, int stage) {
-  return chain_begins(d->env, s, stage) || (!is_gpu(d) && chain_ends(s, stage)) ? APPLY_AND_STOP : PASS;
+  bool ends = d->env->par->extended && !is_gpu(d) && chain_ends(s, stage);
+  return ends || chain_begins(d->env, s, stage) ? APPLY_AND_STOP : PASS;
 }
 static void chain_apply(Derive *d, State *s, int stage) {
   if (chain_ends(s, stage))

@@ -25,7 +25,7 @@ from nestsmith.auto_scheduler.measure import (
     ProgramMeasurer,
     shorten,
 )
-from nestsmith.contrib import ndk, tar
+from nestsmith.contrib import cc, ndk, tar
 from nestsmith.target import Target
 
 
@@ -204,7 +204,7 @@ def test_a_function_that_would_not_be_called_is_no_build_func():
     for builder in (LocalBuilder, autotvm.LocalBuilder):
         with pytest.raises(ValueError, match="would not be called.*export_library"):
             builder(build_func=link)
-        for known in ("default", "ndk", "stackvm", ndk.create_shared, tar.tar):
+        for known in ("default", "ndk", "stackvm", cc.cross_compiler("board-g++"), ndk.create_shared, tar.tar):
             assert builder(build_func=known).build_func == known
 
 

@@ -12,8 +12,8 @@ nn = relay.nn
 ON = {"relay.FuseOps.expansions": True}
 
 
-def bottleneck(dtype="float32", narrow=8, wide=24, taps=3, pad=1, reader=None, kernel=1):
-    """A 1x1 convolution, bias and clip, then windows of each channel and a relu; `reader` makes a second result of what is between."""
+def bottleneck(dtype="float32", narrow=8, wide=24, taps=3, pad=1, reader=None, kernel=1, last=nn.relu):
+    """A 1x1 convolution, bias and clip, then windows of each channel and `last`; `reader` makes a second result of what is between."""
     x = relay.var("x", shape=(1, 8, 8, narrow), dtype=dtype)
 
     def weight(*shape):
@@ -24,7 +24,7 @@ def bottleneck(dtype="float32", narrow=8, wide=24, taps=3, pad=1, reader=None, k
     e = relay.clip(relay.add(e, weight(1, 1, 1, wide)), 0, 6)
     taps_of = weight(taps, taps, wide, 1)
     d = nn.conv2d(e, taps_of, channels=wide, groups=wide, kernel_size=taps, padding=pad, data_layout="NHWC", kernel_layout="HWOI")
-    out = nn.relu(d)
+    out = last(d)
     return relay.Tuple([out, reader(e)]) if reader else out
 
 
@@ -55,6 +55,7 @@ def test_one_kernel_where_it_is_asked_for():
         {"taps": 1},
         {"dtype": "float16"},
         {"reader": nn.softmax},
+        {"last": lambda windows: windows},  # the sketch is for a kernel with something after the windows
     ],
 )
 def test_other_chains_are_two_kernels(case):

@@ -88,7 +88,7 @@ def test_seed_002(tmp_path):
     fleet = Fleet()
     try:
         fleet.serve("rk3399")
-        env = {**os.environ, "PYTHONPATH": PACKAGE, "SEED_PORT": str(fleet.port), "SEED_TRIALS": "1", "SEED_TIMEOUT": "30", "SEED_REPEAT": "3"}
+        env = {**os.environ, "PYTHONPATH": PACKAGE, "SEED_PORT": str(fleet.port), "SEED_TRIALS": "2", "SEED_TIMEOUT": "60", "SEED_REPEAT": "3"}
         r = subprocess.run(
             [sys.executable, str(HERE / "seed002.py")], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=1800
         )

@@ -250,7 +250,7 @@ def check_build_func(build_func):
             raise ValueError(f"build_func is {build_func!r}; it must be one of {', '.join(BUILD_FUNCS)} or a function of nestsmith.contrib")
     elif not hasattr(build_func, "output_format"):
         raise ValueError("build_func has no attribute output_format: the extension of the files that it makes")
-    elif build_func not in (cc.create_shared, ndk.create_shared, tar.tar):
+    elif build_func not in (ndk.create_shared, tar.tar) and getattr(build_func, "__module__", "") != cc.__name__:
         raise ValueError(
             f"build_func is {build_func!r}, which would not be called: candidates are not packed, and a target's compiler compiles them "
             "(option -mtriple, or CC); leave build_func out, and give your function to export_library(path, fcompile=...)"

@@ -113,7 +113,7 @@ class CompiledModule:
         given = self.calling.inputs(args, kwargs)
         if len(given) != len(self.inputs):
             raise TypeError(f"the network takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), {len(given)} were given")
-        given = [self._checked(name, v) for name, v in zip(self.inputs, given)]
+        given = [values.settled(self._checked(name, v)) for name, v in zip(self.inputs, given)]
         example = next((v for v in given if values.is_tensor(v)), None)
         with self._lock:
             if example is not None and self.device.device_type != 1:

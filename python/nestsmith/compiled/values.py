@@ -9,7 +9,7 @@ import numpy as np
 from ..numerics import stored
 from ..runtime.ndarray import NDArray, from_dlpack
 
-__all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "lies_in", "maker", "shape_of", "shared", "target"]
+__all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "lies_in", "maker", "settled", "shape_of", "shared", "target"]
 
 ALIGNMENT = 64  # of memory that programs read and write
 
@@ -40,6 +40,11 @@ def _address(value):
     if isinstance(value, NDArray):
         return value.buffer.address
     return value.data_ptr() if is_tensor(value) else value.__array_interface__["data"][0]
+
+
+def settled(value):
+    """A tensor whose memory holds its elements: PyTorch negates some views only when they are read."""
+    return value.resolve_neg() if is_tensor(value) else value
 
 
 def shared(value, device):
@@ -115,7 +120,7 @@ def finish(given):
 
 
 def target(out, device):
-    """What an output of a network on `device` is copied into, so that it lies in `out`, an array made by `like`."""
+    """What an output of a network on `device` is copied into, so that it lies in `out`, an array that `maker` made."""
     if not is_tensor(out):
         return out
     return _bits(out) if out.is_cpu else shared(out, device).buffer

@@ -20,7 +20,7 @@ _CONFIGS = {
     "relay.backend.use_meta_schedule_dispatch": "int: accepted and ignored",
     "relay.backend.tir_converter": "str: accepted and ignored",
     "relay.FuseOps.max_depth": "int: most operators in one fused function (default 256)",
-    "relay.FuseOps.expansions": "bool: a depthwise convolution takes in the 1x1 convolution that only it reads (NHWC, CPUs)",
+    "relay.FuseOps.expansions": "bool: a depthwise convolution takes in the 1x1 convolution, or an image's first, that only it reads (NHWC, CPUs)",
     "relay.FuseOps.into_products": "bool: products of matrices take in moves of their operands (OwnMoves runs before)",
     "relay.FuseOps.link_params": "bool: constants stay inside the fused functions",
     "relay.fallback_device_type": "int: accepted and ignored",

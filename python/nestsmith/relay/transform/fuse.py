@@ -234,8 +234,9 @@ def _moves_into_product(n, nodes):
 
 
 def _expansion(n, nodes):
-    """Whether the group of a node is an expansion that one depthwise convolution reads."""
-    if n.root() is not n or any(u is not n.parent for u, _ in n.users):
+    """Whether the group of a node is an expansion that one depthwise convolution reads, which has a bias or an activation: the
+    sketch is for a kernel with something after the windows."""
+    if n.root() is not n or n.parent.root() is n.parent or any(u is not n.parent for u, _ in n.users):
         return False
     return expanded_by(n.expr, n.parent.expr, lambda a, b: nodes[id(a)].root() is nodes[id(b)].root()) is not None
 
