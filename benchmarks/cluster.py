@@ -1,4 +1,4 @@
-"""What measuring on many machines costs: python benchmarks/cluster.py
+"""What measuring on many machines costs: python benchmarks/cluster.py [--out docs/results/cluster.md]
 
     python benchmarks/cluster.py --devices 2 [--target cuda] [--mode strict] [--min-repeat-ms 200]    # ResNet-18, against one
 
@@ -264,6 +264,7 @@ def main():
     parser.add_argument("--free", help="a file that appears when all devices but the first are not needed any more")
     parser.add_argument("--mode", default="auto", choices=("auto", "strict"), help="strict: every trial is timed in full")
     parser.add_argument("--timeout", type=float, default=15, help="seconds a program may take to compile")
+    parser.add_argument("--out", help="the file for the table (without --devices)")
     args = parser.parse_args()
     if args.devices:
         devices(args)
@@ -279,9 +280,14 @@ def main():
         rows.append((f"a late server has work after its registration ({start:.2f} s after its start)", f"{after:.2f} s", "<= 2 s"))
         one, two = boards(fleet, 1), boards(fleet, 2)
         rows.append((f"two boards against one ({one:.2f} and {two:.2f} candidates/s)", f"{two / one:.2f} x", ">= 1.8 x"))
-    print(f"{socket.gethostname()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    machine = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the end"
+    print(f"{socket.gethostname()}, {machine}")
     for what, got, want in rows:
         print(f"{what:<70} {got:>10}   {want}")
+    if args.out:
+        lines = ["# What a tracker costs", "", f"`python benchmarks/cluster.py --out FILE`, everything on one machine: {machine}.", "",
+                 "| What | Measured | Wanted |", "|---|---|---|", *(f"| {' | '.join(r)} |" for r in rows)]  # fmt: skip
+        pathlib.Path(args.out).write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
