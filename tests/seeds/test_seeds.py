@@ -98,7 +98,7 @@ def test_seed_002(tmp_path):
     order = ["Extract tasks...", "Tuning...", "Compile...", "Upload...", "Evaluate inference time cost..."]
     assert sorted(order, key=r.stdout.index) == order
     assert re.search(r"^Mean inference time \(std dev\): [\d.]+ ms \([\d.]+ ms\)$", r.stdout, re.M)
-    done = re.findall(r"\[Task +(\d+)/16\]  Current/Best: +[\d.]+/ +[\d.]+ GFLOPS \| Progress: \(1/1\) \| [\d.]+ s Done\.", r.stdout)
+    done = re.findall(r"\[Task +(\d+)/16\]  Current/Best: +[\d.]+/ +[\d.]+ GFLOPS \| Progress: \(2/2\) \| [\d.]+ s Done\.", r.stdout)
     assert [int(n) for n in done] == list(range(1, 17))
     log = tmp_path / "rk3399.resnet-18.log"
     records = list(autotvm.record.load_from_file(str(log)))
