@@ -185,12 +185,18 @@ static Stmt *step_plainly(Mx *x, ExprId slot, ExprId ahead, ExprId ahead_slot) {
   return seq(x, seq(x, s, multiply(x, slot)), end_copies(x, ahead, ahead_slot));
 }
 
+/* Behind the last slice no product is under way. That wait is one of the loop's: ptxas (13.0) reads sums ahead of one that stands
+ * behind a loop that leaves products under way. */
+static Stmt *slice_wait(Mx *x, ExprId kt) {
+  if (x->t.warpgroups < 2 || x->tiles < 2) return group_wait(x, 0);
+  return st_if(x->c, less(x, kt, x->tiles - 1), false, group_wait(x, x->t.warpgroups - 1), group_wait(x, 0));
+}
 /* Warpgroups: products of one slice, or of two, are under way while a later one is copied to where those that are done were. */
-static Stmt *step_grouped(Mx *x, ExprId slot, ExprId ahead, ExprId ahead_slot) {
+static Stmt *step_grouped(Mx *x, ExprId kt, ExprId slot, ExprId ahead, ExprId ahead_slot) {
   Stmt *s = seq(x, next_slice(x), group_products(x, slot));
   s = seq(x, s, begin_copy(x, &x->a, ahead, ahead_slot));
   s = seq(x, s, begin_copy(x, &x->b, ahead, ahead_slot));
-  s = seq(x, seq(x, s, mx_commit(x)), group_wait(x, x->t.warpgroups - 1));
+  s = seq(x, seq(x, s, mx_commit(x)), slice_wait(x, kt));
   return seq(x, s, end_copies(x, ahead, ahead_slot));
 }
 
@@ -227,7 +233,7 @@ static Stmt *steps(Mx *x) {
   Loop kt = loop(x, "kt", x->tiles, FOR_SERIAL);
   ExprId now = var(x, kt.v), ahead = ex_add(x->c, now, num(x, x->ahead));
   ExprId slot = place_behind(x, now, 0), ahead_slot = place_behind(x, now, x->ahead), after = place_behind(x, now, 1);
-  Stmt *s = mx_grouped(x) ? step_grouped(x, slot, ahead, ahead_slot)
+  Stmt *s = mx_grouped(x) ? step_grouped(x, now, slot, ahead, ahead_slot)
             : x->sets > 1 ? step_ahead(x, slot, after, ahead, ahead_slot)
                           : step_plainly(x, slot, ahead, ahead_slot);
   if (counts_on(x)) {
@@ -236,7 +242,7 @@ static Stmt *steps(Mx *x) {
     s = seq(x, store(x, x->place, first, first), s);
   } else
     s = around(x, kt, s);
-  return mx_grouped(x) && x->t.warpgroups > 1 ? seq(x, s, group_wait(x, 0)) : s;
+  return s;
 }
 
 /* ---- the kernel ---- */
