@@ -4,6 +4,7 @@ of copies that have not arrived, or accesses out of bounds; NVRTC takes the code
 
 import functools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -223,6 +224,9 @@ def test_large_tiles_by_warpgroups():
         assert json.loads(manifest)["kernels"][0]["block"] == [256, 1, 1] and "__align__(1024)" in source
         report = _core.build_report(CUDA, _core.build(CUDA, source, 0, "")[0])
         assert report["local_bytes"] == 0 and report["regs"] > 128
+        waits = re.findall(r"^( *)asm.*wgmma\.wait_group\.sync\.aligned (\d)", source, re.M)
+        assert all(len(indent) > 2 for indent, _ in waits)  # none behind the loop: sums were read ahead of it
+        assert [left for _, left in waits] == (["0"] if at_a_time == 1 else ["1", "0"])
 
 
 @pytest.mark.parametrize(
