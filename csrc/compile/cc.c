@@ -118,7 +118,7 @@ static bool is_clang(Arena *a, char *const *word, int n) {
   return false;
 }
 
-char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
+char *cc_version(Arena *a, const BuildOptions *o) {
   char *w[MOST_WORDS];
   StrBuf b;
   sb_init(&b, a);
@@ -130,6 +130,13 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
       stat(path, &st); /* size and date stand for the version: asking the compiler would cost a process per build */
     sb_printf(&b, "%s:%lld:%lld ", w[i], (long long)st.st_size, (long long)st.st_mtim.tv_sec);
   }
+  return sb_str(&b);
+}
+
+char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
+  StrBuf b;
+  sb_init(&b, a);
+  sb_puts(&b, cc_version(a, o));
   for (int i = 0; i < NS_COUNT(FLAGS); i++) sb_printf(&b, "%s ", FLAGS[i]);
   for (int i = 0; i < NS_COUNT(GCC_FLAGS); i++) sb_printf(&b, "%s ", GCC_FLAGS[i]);
   sb_printf(&b, "%s %s fast%d cpu%016llx", TUNE, processor_flag(a, t, foreign(a, compiler(o))),

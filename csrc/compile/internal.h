@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 /* Each compiler: its identity (version and flags: part of the cache key) and the compile itself. */
+char *cc_version(Arena *a, const BuildOptions *o); /* which compiler $CC or the options mean now; little work */
 char *cc_identity(Arena *a, const Target *t, const BuildOptions *o);
 Binary cc_compile(Arena *a, const Target *t, const char *source, const BuildOptions *o);
 bool cc_available(char *why, size_t n);

@@ -1,6 +1,6 @@
 /* Compiled programs of this process, in front of the cache on disk: a candidate that comes up twice, and the final build
- * after tuning, cost no file and no compiler, also where there is no disk cache. The key is the source with the target;
- * compiler and flags are the same for a whole process, but a compiler named by the caller belongs to the key. A table
+ * after tuning, cost no file and no compiler, also where there is no disk cache. The key is the source with the target
+ * and, of programs in C, the compiler: $CC may change, flags and processor are the same for a whole process. A table
  * of chains and a list in order of use; what was not used for the longest time goes when the limit is reached. */
 #include "compile/internal.h"
 #include <pthread.h>
@@ -75,7 +75,8 @@ void build_cache_free(BuildCache *c) {
 static void key_of(Arena *a, const Target *t, const char *source, const BuildOptions *o, char hex[33]) {
   StrBuf b;
   sb_init(&b, a);
-  sb_printf(&b, "%d %d %d %s %s\n", (int)t->kind, t->gpu.sm, t->fast_math, t->cpu, o && o->cc ? o->cc : "");
+  sb_printf(&b, "%d %d %d %s %s\n", (int)t->kind, t->gpu.sm, t->fast_math, t->cpu,
+            t->kind == TG_CPU ? cc_version(a, o) : "");
   sb_puts(&b, source);
   md5_hex(b.at, b.len, hex);
 }

@@ -58,6 +58,9 @@ static void test_memory(void **s) {
   build_remember(a, &CPU, "huge", &o, &huge); /* larger than the cache: not kept, nothing evicted */
   assert_false(build_recall(a, &CPU, "huge", &o, &b));
   assert_true(held(a, &o, 0));
+  BuildOptions other = o;
+  other.cc = "another-compiler";
+  assert_false(held(a, &other, 0));
   build_cache_free(o.memory);
   arena_free(a);
 }

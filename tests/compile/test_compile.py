@@ -44,6 +44,8 @@ def test_the_final_build_compiles_nothing_that_was_measured(target, tmp_path, mo
     if target == "opencl" and not _core.device_exists(4, 0)[0]:
         pytest.skip("no OpenCL device")
     monkeypatch.setenv("NESTSMITH_CACHE_DIR", "")  # the memory of the process is enough
+    done, cc = tmp_path / "done", os.environ.get("CC") or "cc"  # the same compiler all the time: another one compiles anew
+    monkeypatch.setenv("CC", compiler(tmp_path / "cc", f'[ -e {done} ] && exit 1\nexec {cc} "$@"'))
     mod, params = network()
     tasks, weights = auto_scheduler.extract_tasks(mod["main"], params, target)
     log = str(tmp_path / "log.json")
@@ -53,7 +55,7 @@ def test_the_final_build_compiles_nothing_that_was_measured(target, tmp_path, mo
         runner=auto_scheduler.LocalRunner(timeout=PATIENCE),  # PoCL's compiler runs within it
     )  # fmt: skip
     tuner.tune(options)
-    monkeypatch.setenv("CC", "no-such-compiler")
+    done.touch()
     with (
         auto_scheduler.ApplyHistoryBest(log),
         ns.transform.PassContext(opt_level=3, config={"relay.backend.use_auto_scheduler": True}),
@@ -137,6 +139,28 @@ def test_the_memory_of_the_process(tmp_path, monkeypatch):
     assert cached and second == first
     assert not _core.build(CPU, source, 0, "")[2]  # no cache was asked for
     assert not _core.build(_core.Target("llvm", fast_math=2), source)[2]  # other flags
+
+
+def test_another_compiler_in_the_same_process_compiles_anew(tmp_path, monkeypatch):
+    """What CC says now decides, also for a program that the memory of the process holds; a file that it names may change, too."""
+    monkeypatch.setenv("NESTSMITH_CACHE_DIR", "")
+    cc, wrapper = os.environ.get("CC") or "cc", tmp_path / "compiler"
+    source = f"int test_{time.time_ns()} = VALUE;"
+    made = []
+
+    def build():
+        binary, _, cached = _core.build(CPU, source)
+        assert cached == (binary in made)
+        made.append(binary)
+
+    for value in (1, 2, 1):
+        monkeypatch.setenv("CC", f"{cc} -DVALUE={value}")
+        build()
+    for value in (3, 40):
+        monkeypatch.setenv("CC", compiler(wrapper, f'exec {cc} -DVALUE={value} "$@"'))
+        build()
+        build()
+    assert len(set(made)) == 4
 
 
 def test_the_disk_cache_is_read_by_another_process(tmp_path, monkeypatch):
