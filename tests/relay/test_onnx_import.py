@@ -304,6 +304,43 @@ def test_everything_that_is_missing_is_said_at_once():
     assert "NonMaxSuppression: 1 node (nms)" in str(e.value)
 
 
+def branching(then, other, condition=True):
+    """y = then(x) or other(x), each a list of nodes from x to "out"."""
+    graph = lambda nodes, name: helper.make_graph(nodes, name, [], [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)])  # noqa: E731
+    node = helper.make_node("If", ["c"], ["y"], name="way", then_branch=graph(then, "t"), else_branch=graph(other, "e"))
+    return model([node], {"x": [3]}, {"y": None}, {"c": np.array(condition)})
+
+
+def test_everything_that_is_missing_in_branches_is_said_at_once():
+    mystery = lambda a, b, name: helper.make_node("Mystery", [a], [b], name=name, domain="custom")  # noqa: E731
+    two = [mystery("x", "a", "first"), helper.make_node("NonMaxSuppression", ["a", "a"], ["b"], name="nms"), mystery("b", "out", "second")]
+    good, inner = [helper.make_node("Neg", ["x"], ["out"])], branching(two, two).graph.node[0]
+    inner.output[0], inner.name = "out", "inside"
+    for proto in (branching(two, good), branching(good, two, False), branching([inner], good)):
+        with pytest.raises(OpNotImplemented) as e:
+            relay.frontend.from_onnx(proto)
+        assert "2 operators" in str(e.value) and "NonMaxSuppression: " in str(e.value) and "custom::Mystery: " in str(e.value)
+        assert "(first, second)" in str(e.value) or "first in a branch of If inside" in str(e.value)
+    with pytest.raises(OpNotImplemented, match=r"Mystery: 4 nodes \(first in a branch of If way, second in a branch of If way, "):
+        proto = branching(two, two)
+        proto.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+        del proto.graph.initializer[:]
+        relay.frontend.from_onnx(proto)  # before the condition is asked for, which nobody knows
+    x = np.array([1, 2, 3], "float32")
+    assert outputs(*relay.frontend.from_onnx(branching(two, good, False)), x=x)[0].tolist() == [-1, -2, -3]  # never taken
+
+
+@pytest.mark.parametrize(("said", "given", "text"), [(99, None, "the model says version 99 of its operators.*knows versions 1 to"),
+                                                     (17, 99, "opset is 99; the installed onnx")])  # fmt: skip
+def test_versions_that_nobody_knows(said, given, text):
+    proto = model([helper.make_node("Neg", ["x"], ["y"])], {"x": [3]}, {"y": None}, opset=said)
+    with pytest.raises(ValueError, match=text):
+        relay.frontend.from_onnx(proto, opset=given)
+    newest = onnx.defs.onnx_opset_version()
+    mod, params = relay.frontend.from_onnx(proto, opset=newest)  # also instead of a version that is too new
+    assert outputs(mod, params, x=np.array([1, 2, 3], "float32"))[0].tolist() == [-1, -2, -3]
+
+
 def test_a_users_converter():
     @relay.frontend.converter("custom::Twice")
     def twice(n):

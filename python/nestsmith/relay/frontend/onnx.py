@@ -56,21 +56,36 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
     OpNotImplemented
         For everything in the model that cannot be imported, with names and counts of nodes, before anything is done.
     ValueError
-        If the file is damaged, its weights are missing, or the shape of an input is not known.
+        If the file is damaged, its weights are missing, the shape of an input is not known, or the installed package onnx does not
+        know the version of the operators.
     ImportMismatch
         If `check` finds a node that differs.
     """
     proto = load(model)
     opset = None if opset is None else integer("opset", opset, 1)
     for d in proto.opset_import:
-        if opset is not None and d.domain in ("", "ai.onnx"):
-            d.version = opset
+        if d.domain in ("", "ai.onnx"):
+            d.version = _version(d.version, opset)
     graph = _Graph(proto)
     graph.check()
     mod, params = graph.network(fixed_shapes(shape), dtype, freeze_params)
     if check is not False:
         graph.compare(mod, params, None if check is True else check)
     return mod, params
+
+
+def _version(said, given):
+    """The version of the operator set: that of the model, or the given one. ValueError if the package onnx does not know it: what its
+    operators mean is not known then."""
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    there = f"the installed onnx {onnx.__version__} knows versions 1 to {newest} of the operators"
+    if given is not None and given > newest:
+        raise ValueError(f"opset is {given}; {there}")
+    if given is None and not 0 < said <= newest:
+        raise ValueError(f"the model says version {said} of its operators; {there}: update it, or give opset= if the model uses nothing newer")
+    return said if given is None else given
 
 
 def load(model):
@@ -123,6 +138,11 @@ def input_names(proto):
     """Names of the inputs of a model, without its weights."""
     weights = {t.name for t in proto.graph.initializer}
     return [i.name for i in proto.graph.input if i.name not in weights]
+
+
+def _name(node):
+    """What a node's operator is called here."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
 
 
 def _attributes(node):
@@ -216,18 +236,28 @@ class _Graph:
 
     def check(self):
         """Raises OpNotImplemented with all that cannot be imported."""
+        self._missing(self.proto.graph, ()).check()
+
+    def _missing(self, graph, known):
+        """What cannot be imported of a graph, or of a branch. Of an If that is still open both branches must have something: a network
+        that never takes the one is none the worse. known: names of values from outside that do not depend on the data."""
         missing = Unsupported("ONNX model", "register a converter with nestsmith.relay.frontend.converter")
-        known = {t.name for t in self.proto.graph.initializer}
-        for node in self.proto.graph.node:
-            name = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
+        known = {*known, *(t.name for t in graph.initializer)}
+        for node in graph.node:
+            name, label = _name(node), node.name or (node.output[0] if node.output else "")
+            if name == "If":
+                branches = [self._missing(a.g, known).nodes for a in node.attribute if a.HasField("g")]
+                for op, names in (row for found in branches if all(branches) for row in found.items()):
+                    for inner in names:
+                        missing.add(op, f"{inner} in a branch of If {label}")
+                continue
             constant = all(i in known for i in node.input if i)
             if constant or name in ("Shape", "Size"):
                 known.update(node.output)
-            if name in CONVERTERS or name == "If" or self.definition(node) is not None or constant and _computable(node):
+            if name in CONVERTERS or self.definition(node) is not None or constant and _computable(node):
                 continue
-            label = f"{name} (control flow)" if name in _CONTROL else name
-            missing.add(label, node.name or node.output[0])
-        missing.check()
+            missing.add(f"{name} (control flow)" if name in _CONTROL else name, label)
+        return missing
 
     # ---- reading ----
 
@@ -356,7 +386,7 @@ class _Graph:
     def nodes(self, nodes, values, opset):
         """Reads nodes; their results go into `values`."""
         for node in nodes:
-            if node.op_type == "If":
+            if _name(node) == "If":
                 self._if(node, values, opset)
                 continue
             missing = [i for i in node.input if i and i not in values]
@@ -371,8 +401,7 @@ class _Graph:
                         self.made.append((f"{node.op_type} {node.name or name!r}", name, e))
 
     def _convert(self, node, inputs, opset):
-        name = node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}::{node.op_type}"
-        f = CONVERTERS.get(name)
+        f = CONVERTERS.get(_name(node))
         if f is None and _computable(node) and all(known(i) and dtype_of(i) != "bfloat16" for i in inputs if i is not None):
             return _computed(node, inputs, opset)
         if f is None:
@@ -424,6 +453,7 @@ class _Graph:
                 "one of the cases"
             )
         branch = next(a.g for a in node.attribute if a.name == ("then_branch" if cond.data.item() else "else_branch"))
+        self._missing(branch, (name for name, e in values.items() if known(e))).check()
         inner = dict(values)
         for t in branch.initializer:
             inner[t.name] = _constant(t)
