@@ -79,6 +79,24 @@ def test_results_stay_what_they_were():
     assert np.array_equal(first, data(8, 32, 32)) and np.array_equal(net(second)[1], second)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_small_results_belong_to_the_caller(dtype):
+    """A small output is copied from a place that the module keeps: what it returns is never that place."""
+    torch = pytest.importorskip("torch")
+    net = quick(torch.nn.ReLU().eval(), (torch.zeros(4, 4, dtype=getattr(torch, dtype)),))
+    first, second = (torch.randn(4, 4).to(getattr(torch, dtype)) for _ in range(2))
+    with torch.inference_mode():
+        one = net(first)
+    two = net(second)
+    assert torch.equal(one, first.relu()) and torch.equal(two, second.relu())
+    two.add_(1)  # a tensor of inference would refuse to be part of a graph of gradients, this one does not
+    assert not two.is_inference() and one.is_inference()
+    assert torch.equal(net(first), first.relu()) and torch.equal(two, second.relu() + 1)
+    if dtype == "float32":
+        arrays = np.asarray(net(first.numpy())), np.asarray(net(second.numpy()))
+        assert all(np.array_equal(a, x.relu()) for a, x in zip(arrays, (first, second)))
+
+
 def test_no_copy_of_large_tensors_and_none_is_written():
     torch = pytest.importorskip("torch")
     net = quick(s.model([helper.make_node("Neg", ["x"], ["y"])], {"x": [64, 256]}, ["y"]))

@@ -84,7 +84,7 @@ class CompiledModule:
         self._movable = _movable(json.loads(lib.graph_json_str))
         self._lent = set()  # inputs that are the caller's memory now
         self._seen = {n: set() for n in self.inputs}  # kinds of arrays that were right: (type, element type)
-        self._makers = {}  # functions that make the outputs, by the device of an example (None: arrays of NumPy's)
+        self._ways_out = {}  # of each output, by the device of an example (None: arrays of NumPy's); see `_way_out`
         forks.renew(self)._forked()
 
     def _forked(self):
@@ -113,8 +113,11 @@ class CompiledModule:
         given = self.calling.inputs(args, kwargs)
         if len(given) != len(self.inputs):
             raise TypeError(f"the network takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), {len(given)} were given")
-        given = [values.settled(self._checked(name, v)) for name, v in zip(self.inputs, given)]
-        example = next((v for v in given if values.is_tensor(v)), None)
+        given = [self._checked(name, v) for name, v in zip(self.inputs, given)]
+        example = None
+        for k, v in enumerate(given):
+            if values.is_tensor(v):
+                given[k] = example = v.resolve_neg()  # PyTorch negates some views only when they are read
         with self._lock:
             if example is not None and self.device.device_type != 1:
                 values.finish(given)
@@ -154,23 +157,37 @@ class CompiledModule:
             self._lent.discard(name)
         self.runtime.core.set(self._entry[name], values.host(value) if array is None else array.buffer)
 
+    def _way_out(self, example, shape, dtype):
+        """How an output comes to a caller who gave `example`: (function that makes an array, None), or, if the output is small and
+        in memory of the host, (function that copies an array, where the output is put so that it lies in that array)."""
+        make = values.maker(example, shape, dtype, self.device)
+        array = make()
+        if self.device.device_type != 1 or not 0 < array.nbytes < _SHARE:
+            return make, None
+        return array.clone if values.is_tensor(array) else array.copy, values.target(array, self.device)
+
     def _run(self, example):
         """Runs, and returns the outputs as arrays of the kind of `example`."""
         where = None if example is None else example.device
-        if where not in self._makers:
-            self._makers[where] = [values.maker(example, shape, dtype, self.device) for shape, dtype in self.outputs]
-        out, bound = [make() for make in self._makers[where]], []
-        for k, array in enumerate(out):
-            if self._movable[k] and self.device.device_type == 1 and array.nbytes >= _SHARE:
+        if where not in self._ways_out:
+            self._ways_out[where] = [self._way_out(example, *described) for described in self.outputs]
+        ways, out, bound = self._ways_out[where], [], []
+        for k, (make, room) in enumerate(ways):
+            array = make() if room is None else None
+            out.append(array)
+            if room is None and self._movable[k] and self.device.device_type == 1 and array.nbytes:
                 shared = values.shared(array, self.device)
                 if shared is not None:
                     self.runtime.set_output_zero_copy(k, shared)
                     bound.append(k)
         try:
             self.runtime.run()
-            for k, array in enumerate(out):
-                if k not in bound and array.nbytes:
-                    self.runtime.core.get(self._out_entry[k], values.target(array, self.device))
+            for k, (copy, room) in enumerate(ways):
+                if room is not None:
+                    self.runtime.core.get(self._out_entry[k], room)
+                    out[k] = copy()
+                elif k not in bound and out[k].nbytes:
+                    self.runtime.core.get(self._out_entry[k], values.target(out[k], self.device))
         finally:
             for k in bound:  # what is returned belongs to the caller alone
                 self.runtime.set_output_zero_copy(k, None)

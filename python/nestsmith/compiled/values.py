@@ -9,7 +9,7 @@ import numpy as np
 from ..numerics import stored
 from ..runtime.ndarray import NDArray, from_dlpack
 
-__all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "lies_in", "maker", "settled", "shape_of", "shared", "target"]
+__all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "lies_in", "maker", "shape_of", "shared", "target"]
 
 ALIGNMENT = 64  # of memory that programs read and write
 
@@ -42,11 +42,6 @@ def _address(value):
     return value.data_ptr() if is_tensor(value) else value.__array_interface__["data"][0]
 
 
-def settled(value):
-    """A tensor whose memory holds its elements: PyTorch negates some views only when they are read."""
-    return value.resolve_neg() if is_tensor(value) else value
-
-
 def shared(value, device):
     """An NDArray on the memory of `value`, if a program on `device` can use that as it is; else None."""
     if isinstance(value, NDArray):
@@ -64,10 +59,11 @@ def shared(value, device):
 
 def lies_in(value, buffer):
     """Whether an array of an input's shape and type is just what `buffer`, a Buffer in memory of the host, lends the network."""
-    if buffer is None or (is_tensor(value) and value.device.type != "cpu") or isinstance(value, NDArray):
+    if buffer is None or isinstance(value, NDArray):
         return False
-    compact = value.is_contiguous() if is_tensor(value) else value.flags.c_contiguous
-    return compact and _address(value) == buffer.address
+    if is_tensor(value):
+        return value.is_cpu and value.is_contiguous() and value.data_ptr() == buffer.address
+    return value.flags.c_contiguous and _address(value) == buffer.address
 
 
 def _lies_on(tensor, device):
