@@ -52,6 +52,8 @@ double gpu_matrix_peak(const GpuMachine *m, int bytes, bool warpgroups) {
   return cycle * m->sms * m->clock * 2 / bytes;
 }
 
+int64_t gpu_shared_at_launch(int64_t bytes) { return bytes > GPU_SHARED_DECLARED ? bytes + GPU_SHARED_MORE : bytes; }
+
 /* Registers go to a warp in units of 256, warps are placed in groups of four, one for each scheduler. */
 Occupancy gpu_occupancy(const GpuMachine *m, int64_t threads, int64_t regs, int64_t shared_bytes) {
   if (threads < 1) threads = 1;
@@ -142,6 +144,18 @@ HwParams gpu_matrix_limits(const Target *t) {
       most > hw.max_shared_memory_per_block)
     hw.max_shared_memory_per_block = most;
   return hw;
+}
+
+enum { SMALL_ARRAY = 4, ALIKE = 16 }; /* bytes that stay alone; how many times as long one may be as the other */
+int memory_reused(int n, const int64_t *free_bytes, int64_t bytes) {
+  int best = -1;
+  if (bytes <= SMALL_ARRAY) return best;
+  for (int i = 0; i < n; i++)
+    if (free_bytes[i] >= bytes && free_bytes[i] <= bytes * ALIKE && (best < 0 || free_bytes[i] < free_bytes[best]))
+      best = i;
+  for (int i = 0; i < n && best < 0; i++)
+    if (free_bytes[i] < bytes && free_bytes[i] > 0 && free_bytes[i] >= bytes / ALIKE) best = i;
+  return best;
 }
 
 /* ---- CPUs ---- */

@@ -32,6 +32,7 @@ enum { GPU_WARP = 32, GPU_WARPGROUP = 128, GPU_SCHEDULERS = 4, GPU_REG_UNIT = 25
 enum { GPU_GRID_YZ = 65535, GPU_CLUSTER = 8 }; /* blocks of a launch along y and along z; of a cluster, on all GPUs with them */
 /* Shared bytes that a kernel may declare, and what one with more of them asks for at launch beyond its arrays. */
 enum { GPU_SHARED_DECLARED = 48 << 10, GPU_SHARED_MORE = 1 << 10 };
+enum { GPU_LINE = 128 }; /* bytes of a line of the caches */
 /* The table's row of a compute capability: its own, else the newest one before it; 0: sm_90, what most measurements
  * behind the estimate are of. */
 const GpuMachine *gpu_machine(int sm);
@@ -77,6 +78,7 @@ typedef struct {
   GpuBound limit;
   double occ;     /* warps that are there of those that could be */
 } Occupancy;
+int64_t gpu_shared_at_launch(int64_t bytes); /* of a CUDA kernel with so many in its arrays */
 Occupancy gpu_occupancy(const GpuMachine *m, int64_t threads, int64_t regs, int64_t shared_bytes);
 
 /* ---- whether a kernel fits, and which limit it breaks ---- */
@@ -97,6 +99,9 @@ typedef struct { /* bytes as double: estimates may be huge */
 /* The limits of kernels whose shared memory is asked for at launch: those on tensor cores, which need several slices there.
  * Who gives less than what may be declared means it. */
 HwParams gpu_matrix_limits(const Target *t);
+/* Which of n pieces of memory that are free (their bytes; 0: not free) an array of so many bytes takes, the shorter ones being
+ * made longer; -1: none. */
+int memory_reused(int n, const int64_t *free_bytes, int64_t bytes);
 Fit gpu_fits(const HwParams *hw, const GpuNeeds *k); /* the first limit of the enumeration that is broken */
 const char *fit_text(Fit f);                         /* "threads per block", ...; NULL for FIT_OK */
 #endif

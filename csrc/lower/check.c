@@ -173,7 +173,7 @@ static void kernel(Check *k, const Stmt *s) {
     sh[n] = l.at[i];
     sh[n++].bytes *= mapu_get(&k->copies, (uint64_t)l.at[i].buf, 1);
   }
-  int64_t shared = low_plan_shared(ir_arena(k->c), n, sh);
+  int64_t shared = low_plan_shared(k->c, n, sh);
   if (threads > o->threads) o->threads = threads;
   if (shared > o->shared_bytes) o->shared_bytes = shared;
   if (k->local > o->local_bytes) o->local_bytes = k->local;

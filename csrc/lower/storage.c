@@ -8,17 +8,19 @@
  */
 #include "lower/util.h"
 
-enum { MATCH = 16 };
-
 /* ---- the plan ---- */
 typedef struct {
+  DType type;
   int64_t bytes;
   int32_t owner;
   bool free;
 } Slot;
-int64_t low_plan_shared(Arena *a, int n, LiveBuf *b) {
+/* A slot takes what has its element type: memory is not reinterpreted. */
+int64_t low_plan_shared(IrCtx *c, int n, LiveBuf *b) {
+  Arena *a = ir_arena(c);
   Slot *slot = arena_array(a, Slot, n + 1);
   int32_t *slot_of = arena_array(a, int32_t, n + 1), *order = arena_array(a, int32_t, n + 1);
+  int64_t *open = arena_array(a, int64_t, n + 1);
   bool *dead = arena_array(a, bool, n + 1);
   int n_slot = 0;
   for (int i = 0; i < n; i++) {
@@ -40,16 +42,12 @@ int64_t low_plan_shared(Arena *a, int n, LiveBuf *b) {
         if (y->bytes > 4) slot[slot_of[order[p]]].free = true;
       }
     }
-    int best = -1;
-    for (int s = 0; s < n_slot && x->bytes > 4; s++)
-      if (slot[s].free && slot[s].bytes >= x->bytes && slot[s].bytes <= x->bytes * MATCH &&
-          (best < 0 || slot[s].bytes < slot[best].bytes))
-        best = s;
-    for (int s = 0; s < n_slot && best < 0 && x->bytes > 4; s++)
-      if (slot[s].free && slot[s].bytes < x->bytes && slot[s].bytes >= x->bytes / MATCH) best = s;
+    DType t = ir_buffer(c, x->buf)->type;
+    for (int s = 0; s < n_slot; s++) open[s] = slot[s].free && dtype_eq(slot[s].type, t) ? slot[s].bytes : 0;
+    int best = memory_reused(n_slot, open, x->bytes);
     if (best < 0) {
       best = n_slot++;
-      slot[best] = (Slot){x->bytes, order[q], false};
+      slot[best] = (Slot){t, x->bytes, order[q], false};
     } else {
       x->shared_with = slot[best].owner;
       slot[best].free = false;
@@ -168,30 +166,19 @@ static Stmt *drop_renamed(IrCtx *c NS_UNUSED, Stmt *s, void *to) {
 }
 /* Lets buffers of `scope` that were found by `l` share memory; buffers that gave theirs up are mapped in `to`. */
 static void share(IrCtx *c, LiveBufs l, MapU64 *to, ScopeKind scope) {
-  DType done[8];
-  int n_done = 0;
-  for (int i = 0; i < l.n; i++) { /* one plan per element type: no reinterpretation of memory */
-    DType t = ir_buffer(c, l.at[i].buf)->type;
-    int k = 0;
-    while (k < n_done && !dtype_eq(done[k], t)) k++;
-    if (k < n_done || n_done == NS_COUNT(done)) continue;
-    done[n_done++] = t;
-    LiveBuf *part = arena_array(ir_arena(c), LiveBuf, l.n);
-    int n = 0;
-    for (int j = 0; j < l.n; j++) {
-      const IrBuffer *b = ir_buffer(c, l.at[j].buf);
-      if (b->scope == scope && dtype_eq(b->type, t) && l.at[j].first >= 0) part[n++] = l.at[j];
-    }
-    low_plan_shared(ir_arena(c), n, part);
-    for (int j = 0; j < n; j++) {
-      if (part[j].shared_with < 0) continue;
-      BufferId owner = part[part[j].shared_with].buf;
-      mapu_set(to, (uint64_t)part[j].buf, owner);
-      int64_t a = 0, b = 0;
-      ex_const_int(c, ir_buffer(c, owner)->size, &a);
-      ex_const_int(c, ir_buffer(c, part[j].buf)->size, &b);
-      if (b > a) ir_buffer(c, owner)->size = ir_buffer(c, part[j].buf)->size;
-    }
+  LiveBuf *there = arena_array(ir_arena(c), LiveBuf, l.n + 1);
+  int n = 0;
+  for (int i = 0; i < l.n; i++)
+    if (ir_buffer(c, l.at[i].buf)->scope == scope && l.at[i].first >= 0) there[n++] = l.at[i];
+  low_plan_shared(c, n, there);
+  for (int i = 0; i < n; i++) {
+    if (there[i].shared_with < 0) continue;
+    BufferId owner = there[there[i].shared_with].buf;
+    mapu_set(to, (uint64_t)there[i].buf, owner);
+    int64_t own = 0, more = 0;
+    ex_const_int(c, ir_buffer(c, owner)->size, &own);
+    ex_const_int(c, ir_buffer(c, there[i].buf)->size, &more);
+    if (more > own) ir_buffer(c, owner)->size = ir_buffer(c, there[i].buf)->size;
   }
 }
 

@@ -98,7 +98,7 @@ typedef struct {
   int32_t first, last;
   int32_t shared_with, depth;
 } LiveBuf;                                            /* program points of first and last access */
-int64_t low_plan_shared(Arena *a, int n, LiveBuf *b); /* total bytes; fills shared_with (index, -1: own storage) */
+int64_t low_plan_shared(IrCtx *c, int n, LiveBuf *b); /* total bytes; fills shared_with (index, -1: own storage) */
 enum { LOW_CPU_STACK_BYTES = 32 << 10 };              /* larger temporaries of a CPU program are workspaces */
 typedef struct {
   int32_t n;

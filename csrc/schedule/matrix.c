@@ -74,12 +74,16 @@ bool matrix_clustered(const MatrixTile *t, const Target *target) {
   return t->split > 1 && t->split <= GPU_CLUSTER && target->kind == TG_CUDA && sm >= CLUSTERS_FROM && sm <= CLUSTERS_TO;
 }
 
+/* Sums on their way come where slices of their type were. */
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target) {
-  int64_t slices = (int64_t)t->stages * (t->block_m + t->block_n) * t->block_k * dtype_bytes(type);
+  int64_t line = (int64_t)t->stages * t->block_k * dtype_bytes(type);
+  int64_t slices[] = {line * t->block_m, line * t->block_n}, all = slices[0] + slices[1];
   int64_t sums = matrix_clustered(t, target) ? (int64_t)t->block_m * t->block_n
                  : t->wide                   ? (int64_t)matrix_threads(t) / GPU_WARP * matrix_wide_room(t)
                                              : 0;
-  return slices + sums * dtype_bytes(DT_F32);
+  sums *= dtype_bytes(DT_F32);
+  int there = dtype_eq(type, DT_F32) ? memory_reused(NS_COUNT(slices), slices, sums) : -1;
+  return there < 0 ? all + sums : all + (sums > slices[there] ? sums - slices[there] : 0);
 }
 
 /* A warp's results on their way: lanes hold pairs of an 8x8 tile's columns, which they leave without conflicts where eight rows

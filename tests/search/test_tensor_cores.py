@@ -163,6 +163,13 @@ def test_the_estimate_of_large_products(warpgroups):
         assert min(t[2] for t in tiles) >= 32
 
 
+def with_numbers(state, numbers):
+    """The state with other numbers in its step on tensor cores."""
+    steps = json.loads(core_state(state).steps())
+    steps[-1] = ["MM", steps[-1][1], numbers]
+    return _core.State(core_state(state).dag, json.dumps(steps))
+
+
 def by_warpgroups(state):
     return "warpgroups" in str(state)
 
@@ -245,6 +252,28 @@ def test_wide_stores(dtype, math, more):
     assert again.state.transform_steps == wide[0].transform_steps
     with pytest.raises(ValueError, match="wide_stores 2 is neither 0"):
         sketches(tensors, math=math, wide_stores=2)
+
+
+@pytest.mark.parametrize("dtype,math", [("float16", None), ("float32", "tf32")])
+def test_what_fits_is_counted_alike(dtype, math):
+    """Sampler, checker and program agree on shared memory; memory is shared by arrays of one element type alone."""
+    tensors = dense(512, 512, 640, dtype)
+    p = policy(tensors, math=math, warpgroups=1, wide_stores=1, sample_init_min_population=60)
+    target = p.search_task.engine_target()
+    for s in filter(has_step, p.sample_initial_population()):
+        s = core_state(s)
+        verdict, kernel = _core.gpu_check(s, target), p.engine.facts(s.infer_bounds())["kernels"][0]
+        assert verdict["ok"] and verdict["shared_bytes"] == kernel["shared_bytes"]
+    edited = with_numbers(s, [128, 256, 64 if dtype == "float16" else 32, 64, 256, 4, 0, 1, 1, 1, 1])
+    verdict = _core.gpu_check(edited, target)  # 192 KB of slices, 40 KB of results
+    if dtype == "float16":
+        assert verdict["why"] == "shared memory per block" and verdict["shared_bytes"] == 232 << 10
+        with pytest.raises(ValueError, match="shared memory per block"):
+            _core.candidate_source(edited, target)
+    else:
+        (kernel,) = json.loads(_core.candidate_source(edited, target)[1])["kernels"]
+        assert verdict["ok"] and verdict["shared_bytes"] == 192 << 10
+        assert kernel["dyn_shared_bytes"] == (193 << 10)  # slices begin at multiples of 1 KB
 
 
 def test_the_price_of_wide_stores():
