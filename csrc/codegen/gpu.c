@@ -62,7 +62,8 @@ static int64_t blocks_per_sm(const Gen *g, const Kernel *k, int64_t threads) {
   if (n > m->max_blocks) n = m->max_blocks;
   if (st_synced(g->c, k->body)) { /* what it keeps in registers and in shared memory is known beforehand */
     int64_t regs = k->local_bytes / 4 + GPU_MATRIX_ADDRESSES;
-    Occupancy fit = gpu_occupancy(m, threads, regs < GPU_MAX_REGS ? regs : GPU_MAX_REGS, k->shared_bytes);
+    Occupancy fit =
+        gpu_occupancy(m, threads, regs < GPU_MAX_REGS ? regs : GPU_MAX_REGS, gpu_shared_at_launch(k->shared_bytes));
     if (n > fit.blocks) n = fit.blocks;
   }
   return n < 1 ? 1 : n;

@@ -15,7 +15,7 @@ static const char *const C_PRELUDE =
 
 int64_t gen_dynamic_shared(const Program *p, const Kernel *k) {
   bool more = p->f.target.kind == TG_CUDA && k->shared_bytes > GPU_SHARED_DECLARED;
-  return more ? k->shared_bytes + GPU_SHARED_MORE : 0;
+  return more ? gpu_shared_at_launch(k->shared_bytes) : 0;
 }
 
 static bool uses_double(const Program *p) {

@@ -46,50 +46,57 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
   return longest + OVERLAP * (all - longest) + rounds * latency + LAUNCH;
 }
 
-/* Products on tensor cores: blocks work through slices that come in while others are multiplied. Fitted to 485 kernels of 16
- * shapes (BERT at batch 1 and 8, late layers of ResNet-50, squares; float16 and TF32) on an H200: the order of two kernels that
- * differ by more than 5 % is right in 77 of 100 cases, and the best of the first three 5 % slower than the best of all in the
- * geometric mean; of warpgroups to 240 kernels of these shapes, 4 % slower. Kernels whose slices are one step long have fragments
- * of one step alone: at 4096 cubed the best of them takes 509 us, that of the others 290. */
-static const struct {
-  /* of a slice, from global to shared memory, which slices copied ahead hide: seconds, and its bytes by the cache's bandwidth */
-  double latency, fill;
-  double ends;     /* addresses, first slices, results */
-  double cluster;  /* of blocks that add up among themselves: two waits, other blocks' shared memory */
-  double peak, l2; /* of what gpu_matrix_peak gives; of the cache's bandwidth */
-  double warps;    /* per multiprocessor for full issue */
-} MATRIX[] = {{0.45e-6, 0, 1.2e-6, 2.74e-6, 1.14, 1.9, 13.8}, {0.128e-6, 1.36, 1.7e-6, 2.0e-6, 0.66, 4.0, 5.6}};
-#define SLICE_STEP 0.048e-6 /* wait, barrier */
-#define ADD_UP 1.7e-6       /* of a second kernel that adds up parts */
+/* Products on tensor cores: blocks work through slices that come in while others are multiplied. One set of numbers for products
+ * of warps and of warpgroups, fitted to 1,033 kernels of 31 cases (squares, BERT at batch 1 and 8, layers of VGG; float16 and TF32;
+ * one H200) and, at half the weight, to 485 of warps of smaller shapes: the best of the first three is 1.2 % slower than the best of
+ * all in the geometric mean (where a case is left out, too), rank correlation 0.79 within a case. */
+static const double MATRIX_PEAK[] = {0.99, 0.94}; /* of what gpu_matrix_peak gives: warps, warpgroups */
+#define MATRIX_WARPS 4.0                          /* per multiprocessor for full issue */
 #define MATRIX_ALONE 0.45   /* of the peak, where fragments are loaded right before they are multiplied */
-/* Results that pass through shared memory, of hand-written kernels with and without it (float16, 13 pairs, TF32, 2; one H200): what
- * it costs a round, and what whole lines save per byte. Within 0.5 us of 12 of the 13. */
-#define WIDE_ENDS 0.25e-6
-#define WIDE_SAVES 0.3e-12
-#define MATRIX_OVERLAP 0.089 /* of what is not the longest part is not hidden behind it */
-static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
-  int family = k->matrix_groups;
-  double warps = k->threads / 32, regs = fmin(255, GPU_MATRIX_ADDRESSES + k->local_elems), sms = m->sms;
-  Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, (int64_t)k->shared_bytes);
-  if (o.blocks < 1 && o.limit == GPU_BY_SHARED) return INFINITY;
-  double b = fmax((double)o.blocks, 1), rounds = ceil(k->blocks / (b * sms)),
-         resident = fmax(fmin(b, ceil(k->blocks / sms)), 1);
-  double busy = fmin(1, resident * warps / MATRIX[family].warps) * (k->matrix_alone ? MATRIX_ALONE : 1),
-         peak = MATRIX[family].peak * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) / sms;
-  double mine = resident / k->blocks; /* share of all blocks that one multiprocessor has at a time */
-  double used = fmin(sms, k->blocks), l2 = m->l2 * MATRIX[family].l2;
-  double part[] = {k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock,
-                   k->global_bytes * mine * used / (l2 * fmin(1, used / (0.6 * sms)))};
+#define MATRIX_L2 3.1       /* of the cache's bandwidth: neighbouring blocks ask for the same lines */
+#define MATRIX_LINES 0.55   /* what each further line costs that 128 bytes of a slice lie in, of what they cost */
+#define MATRIX_OVERLAP 0.18 /* of what is not the longest part is not hidden behind it */
+#define SLICE_STEP 0.065e-6 /* wait, barrier */
+#define SLICE_COPY 6.5e-9   /* one instruction of a thread's copies, 16 bytes */
+#define SLICE_FILL 1.3      /* until a slice is there, of the time that the cache needs for it */
+#define MATRIX_ENDS 1.0e-6  /* addresses, results */
+#define ADD_UP 1.7e-6       /* of a second kernel that adds up parts */
+#define CLUSTER 1.1e-6      /* of blocks that add up among themselves: two waits */
+#define CLUSTER_BYTES 17.6  /* of sums that a multiprocessor leaves and reads in a cycle */
+#define CLUSTER_SHARE                                                                                                  \
+  0.9 /* of all places, where whole clusters find room: 14 of 8 blocks run at a time, 16 take twice as long */
+/* Results that pass through shared memory: what it costs a round, and what whole lines save per byte. */
+#define WIDE_ENDS 0.1e-6
+#define WIDE_SAVES 0.4e-12
+
+/* So many blocks on each multiprocessor, from their first slices to their results. */
+static double matrix_round(const GpuMachine *m, const KernelFacts *k, double resident) {
+  double sms = m->sms, mine = resident / k->blocks; /* share of all blocks that one multiprocessor has */
+  double used = fmin(sms, k->blocks), l2 = m->l2 * MATRIX_L2 * fmin(1, used / (0.6 * sms));
+  double busy = fmin(1, resident * k->threads / GPU_WARP / MATRIX_WARPS) * (k->matrix_alone ? MATRIX_ALONE : 1);
+  double peak = MATRIX_PEAK[k->matrix_groups] * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) / sms;
+  double bytes = k->global_bytes + MATRIX_LINES * (GPU_LINE / k->matrix_line - 1) * k->mem.fill_bytes;
+  double part[] = {k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock, bytes * mine * used / l2};
   double longest = 0, all = 0;
   for (int i = 0; i < NS_COUNT(part); i++) longest = fmax(longest, part[i]), all += part[i];
-  double fill = MATRIX[family].fill * k->mem.fill_bytes / k->matrix_tiles * mine * used / l2;
-  double step = SLICE_STEP + (MATRIX[family].latency + fill) / k->matrix_ahead / resident;
-  double ends = MATRIX[family].ends + (k->matrix_wide ? WIDE_ENDS : 0);
-  double round = fmax(longest + MATRIX_OVERLAP * (all - longest), k->matrix_tiles * step) + ends;
-  double adding = k->matrix_parts > 0     ? LAUNCH + ADD_UP + k->matrix_parts / (m->l2 * 0.5)
-                  : k->matrix_cluster > 1 ? MATRIX[family].cluster
-                                          : 0;
-  double work = fmax(rounds * round - k->matrix_halves * WIDE_SAVES, k->unique_bytes / (m->dram * DRAM_SHARE));
+  double slice = k->mem.fill_bytes / k->blocks / k->matrix_tiles, fill = SLICE_FILL * slice * used / l2;
+  double step = SLICE_STEP + SLICE_COPY * slice / 16 / k->threads + fill / k->matrix_ahead;
+  double ends = MATRIX_ENDS + fill + (k->matrix_wide ? WIDE_ENDS : 0);
+  double adding = k->matrix_cluster > 1 ? resident * k->matrix_sums / (CLUSTER_BYTES * m->clock) : 0;
+  return hypot(longest + MATRIX_OVERLAP * (all - longest), k->matrix_tiles * step) + ends + adding;
+}
+
+static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
+  double regs = fmin(GPU_MAX_REGS, GPU_MATRIX_ADDRESSES + k->local_elems), sms = m->sms;
+  Occupancy o = gpu_occupancy(m, (int64_t)k->threads, (int64_t)regs, gpu_shared_at_launch((int64_t)k->shared_bytes));
+  if (o.blocks < 1 && o.limit == GPU_BY_SHARED) return INFINITY;
+  double b = fmax((double)o.blocks, 1), cluster = k->matrix_cluster;
+  double at_once = cluster > 1 ? fmax(floor(CLUSTER_SHARE * sms * b / cluster), 1) * cluster : sms * b;
+  double rounds = floor(k->blocks / at_once), left = k->blocks - rounds * at_once;
+  double work = rounds > 0 ? rounds * matrix_round(m, k, b) : 0;
+  if (left > 0) work += matrix_round(m, k, ceil(left / sms));
+  work = fmax(work - k->matrix_halves * WIDE_SAVES, k->unique_bytes / (m->dram * DRAM_SHARE));
+  double adding = k->matrix_parts > 0 ? LAUNCH + ADD_UP + k->matrix_parts / (m->l2 * 0.5) : cluster > 1 ? CLUSTER : 0;
   return work + adding + LAUNCH;
 }
 

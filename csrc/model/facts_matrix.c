@@ -49,6 +49,8 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->stages = t->stages;
   k->barriers = tiles;
   k->mem.fill_bytes = k->blocks * tiles * slice;
+  k->matrix_line = fmin(GPU_LINE, t->block_k * bytes); /* as if along k; by rows it is longer */
+  k->matrix_sums = 4.0 * t->block_m * t->block_n;
   k->matrix_cluster = matrix_clustered(t, g->t) ? t->split : 1;
   k->matrix_parts =
       t->split > 1 && k->matrix_cluster < 2 ? t->split * batch * (double)v.m.size * (double)v.n.size * 4 : 0;
@@ -56,6 +58,6 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->unique_bytes = read_bytes(s->ctx, v.a) + read_bytes(s->ctx, v.b) + out;
   double reads = t->block_k / step * warps * (t->warpgroups ? operands : fragments); /* of 128 bytes, for one slice */
   k->shared_reads = k->blocks * tiles * reads * GPU_WARP;
-  k->mem.wavefronts = k->blocks * tiles * (slice / 128 + reads);
+  k->mem.wavefronts = k->blocks * tiles * (slice / GPU_LINE + reads);
   return true;
 }

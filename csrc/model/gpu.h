@@ -45,6 +45,8 @@ typedef struct {
   double matrix_ahead;                /* slices that are copied before they are needed */
   double matrix_tiles, matrix_share;  /* slices of the sum that a block works through; share of ops that is not padding */
   double matrix_cluster;              /* blocks that add up a tile through each other's shared memory; 1: they do not */
+  double matrix_line;                 /* bytes of a slice that lie together, of a line's */
+  double matrix_sums;                 /* bytes of a block's sums */
   double matrix_parts;                /* bytes that a second kernel adds up; 0: there is none */
   GpuMemory mem;                      /* GPU */
 } KernelFacts;
