@@ -35,7 +35,8 @@ import nestsmith
 from helpers import PATIENCE, runs, wait_until
 from nestsmith import auto_scheduler, rpc
 from nestsmith.cluster import client as client_module
-from nestsmith.cluster.engine import LOOP, open_comm
+from nestsmith.cluster import engine
+from nestsmith.cluster.engine import LOOP, close_comm, open_comm
 
 
 @pytest.fixture(scope="module")
@@ -298,13 +299,36 @@ def test_a_tracker_that_is_stopped_is_given_up_and_found_again(quick):
     os.kill(quick.tracker.child.pid, signal.SIGSTOP)
     ask_until_lost(held, "tracker|went away")  # its server gives up, too
     with pytest.raises(rpc.RPCError, match="is reached and says nothing; its process is stopped"):
-        LOOP.wait(open_comm(f"tcp://127.0.0.1:{quick.port}", None, 0.5))
+        LOOP.wait(open_comm(f"tcp://127.0.0.1:{quick.port}", None, 0.5, 0.5))
     t = threading.Thread(target=lambda: later.append(tracker.request("a")))
     t.start()
     os.kill(quick.tracker.child.pid, signal.SIGCONT)
     t.join(120)
     assert later[0].listdir() == []
     tracker.close()
+
+
+def test_a_tracker_that_is_slow_to_answer_has_more_time_than_one_that_is_not_reached(monkeypatch, closing):
+    fleet, asked, is_reached = closing(Fleet()), threading.Event(), engine._is_reached
+
+    def then_tell(address):
+        is_reached(address)
+        asked.set()
+
+    monkeypatch.setattr(engine, "_is_reached", then_tell)
+    assert counts(fleet, "a") == (0, 0, 0)
+    pid = fleet.tracker.child.pid
+    os.kill(pid, signal.SIGSTOP)  # its machine accepts connections, it does nothing
+    assert wait_until(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "T")
+    slow = LOOP.start(open_comm(f"tcp://127.0.0.1:{fleet.port}", None, 0.1, PATIENCE))
+    assert asked.wait(PATIENCE)  # the time to reach it is over
+    os.kill(pid, signal.SIGCONT)
+    LOOP.wait(close_comm(slow.result(PATIENCE)))
+    with socket.socket() as deaf:  # nobody else can listen there
+        deaf.bind(("127.0.0.1", 0))
+        there = f"127.0.0.1:{deaf.getsockname()[1]}"
+        with pytest.raises(rpc.RPCError, match=f"nobody answers at {there}"):
+            LOOP.wait(open_comm(f"tcp://{there}", None, 0.1, 3600.0))
 
 
 def test_a_server_whose_link_is_cut_is_lost_and_comes_back(quick):

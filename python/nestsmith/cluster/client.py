@@ -152,7 +152,11 @@ class Client:
             try:
                 await comm.write({"op": "ns-client", "user": _who(), "versions": own_versions(), "reply": False})
                 hello = await asyncio.wait_for(comm.read(), SILENT_SECONDS)
-            except (CommClosedError, OSError, asyncio.TimeoutError) as e:
+            except asyncio.TimeoutError:
+                await close_comm(comm)
+                raise ClusterError(f"{self.host}:{self.port} is reached and says nothing for {SILENT_SECONDS:g} s: no tracker of "
+                                   "nestsmith, or too busy to answer") from None  # fmt: skip
+            except (CommClosedError, OSError) as e:
                 await close_comm(comm)
                 raise ClusterError(f"{self.host}:{self.port} is no tracker of nestsmith, or it is ending ({e})") from None
             if hello.get("event") != "welcome":

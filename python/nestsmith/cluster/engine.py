@@ -49,8 +49,8 @@ __all__ = [
     "first_cause", "open_comm", "rpc", "security_of", "versions",
 ]  # fmt: skip
 
-CONNECT_SECONDS = 10.0
-LOST_SECONDS = 30  # a server that is silent for so long is lost
+CONNECT_SECONDS = 10.0  # to reach somebody
+LOST_SECONDS = 30  # a server that is silent for so long is lost; what is reached has as long to answer
 _SETTINGS = {
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.worker-ttl": f"{LOST_SECONDS}s",
@@ -175,16 +175,29 @@ def address_of(host, port, tls):
     return f"{'tls' if tls else 'tcp'}://{name}:{port}"
 
 
-def _why_not(address, tls):
-    """Why a connection was not made, in words that help."""
+def _reach(address):
+    """A plain connection to who listens there, and what to call him. ClusterError if nobody does."""
     host, _, port = address.split("://")[1].rpartition(":")
     try:
-        plain = socket.create_connection((host.strip("[]"), int(port)), timeout=3)
+        return socket.create_connection((host.strip("[]"), int(port)), timeout=3), f"{host}:{port}"
     except OSError as e:
-        return f"nobody answers at {host}:{port} ({e.strerror or e}): is it running there, and may its port be reached?"
+        raise ClusterError(f"nobody answers at {host}:{port} ({e.strerror or e}): is it running there, and may its port be reached?") from None
+
+
+def _is_reached(address):
+    """Raises ClusterError if it is not. A machine accepts connections for a process that has not come to look at them."""
+    _reach(address)[0].close()
+
+
+def _why_not(address, tls):
+    """Why a connection was not made, in words that help."""
+    try:
+        plain, there = _reach(address)
+    except ClusterError as e:
+        return str(e)
     with plain:
         if tls is None:
-            return f"{host}:{port} answers, but not as expected: if it uses TLS, give --tls-dir (or NESTSMITH_TLS_DIR)"
+            return f"{there} answers, but not as expected: if it uses TLS, give --tls-dir (or NESTSMITH_TLS_DIR)"
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=tls.ca)
         context.check_hostname = False
         try:
@@ -193,21 +206,35 @@ def _why_not(address, tls):
                 talk.settimeout(2)
                 talk.recv(1)  # what TLS 1.3 says of our certificate comes after the handshake
         except ssl.SSLError as e:
-            return f"TLS with {host}:{port} failed: {getattr(e, 'verify_message', '') or e.reason or e}"
+            return f"TLS with {there} failed: {getattr(e, 'verify_message', '') or e.reason or e}"
+        except TimeoutError:
+            pass
         except OSError as e:
-            return f"{host}:{port} does not speak TLS or refuses this certificate ({e})"
-    return f"{host}:{port} did not answer in time"
+            return f"{there} does not speak TLS or refuses this certificate ({e})"
+    return f"{there} did not answer in time"
 
 
-async def open_comm(address, tls, seconds=CONNECT_SECONDS):
-    """A connection. Raises ClusterError that says why there is none."""
-    try:  # a process that is stopped lets others connect and never says hello, for which Dask waits for ever
-        return await asyncio.wait_for(connect(address, timeout=seconds, **security_of(tls).get_connection_args("client")), seconds + 1)
-    except asyncio.TimeoutError:
-        raise ClusterError(f"cannot connect to {address}: it is reached and says nothing; its process is stopped, or a link is cut") from None
+async def open_comm(address, tls, seconds=CONNECT_SECONDS, answer=None):
+    """A connection. Raises ClusterError that says why there is none: nobody is reached within `seconds`, or who is reached does not
+    answer within `answer` more (default LOST_SECONDS: a busy machine takes its time), or answers something else."""
+    answer, run = LOST_SECONDS if answer is None else answer, asyncio.get_running_loop().run_in_executor
+    # The limit is ours: a process that is stopped lets others connect and never says hello, for which Dask waits for ever.
+    talk = asyncio.ensure_future(connect(address, timeout=seconds + answer + 1, **security_of(tls).get_connection_args("client")))
+    comm = None
+    try:
+        if not (await asyncio.wait([talk], timeout=seconds))[0]:
+            await run(None, _is_reached, address)
+            if not (await asyncio.wait([talk], timeout=answer))[0]:
+                raise ClusterError("it is reached and says nothing; its process is stopped, or a link is cut")
+        comm = talk.result()
+        return comm
+    except ClusterError as e:
+        raise ClusterError(f"cannot connect to {address}: {e}") from None
     except Exception:  # noqa: BLE001 - what answers there may be anything and say anything
-        why = await asyncio.get_running_loop().run_in_executor(None, _why_not, address, tls)
-        raise ClusterError(f"cannot connect to {address}: {why}") from None
+        raise ClusterError(f"cannot connect to {address}: {await run(None, _why_not, address, tls)}") from None
+    finally:
+        if comm is None and not talk.cancel() and not talk.cancelled() and talk.exception() is None:
+            await close_comm(talk.result())  # nobody waits for it any more
 
 
 def first_cause(e):

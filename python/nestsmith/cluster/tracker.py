@@ -89,7 +89,7 @@ class LedgerPlugin(SchedulerPlugin):
         if address not in self.ledger.boards:
             return {"why": "not registered"}
         try:
-            await close_comm(await open_comm(address, self.tls, WAY_BACK_SECONDS))
+            await close_comm(await open_comm(address, self.tls, WAY_BACK_SECONDS, 0))
         except ClusterError as e:
             await self.scheduler.remove_worker(address, stimulus_id="ns-blocked")
             return {"why": f"the tracker cannot reach this server ({e}); open the port, or give --custom-addr"}
