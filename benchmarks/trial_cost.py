@@ -85,6 +85,7 @@ def run(target, name, rounds, population):
 
 def child(checkout, *args):
     env = {**os.environ, "PYTHONPATH": str(pathlib.Path(checkout) / "python"), "NESTSMITH_SEARCH_THREADS": "2"}
+    env["OPENBLAS_NUM_THREADS"] = "1"  # NumPy's threads spin for a tenth of a second when it is loaded: that is no trial's
     out = subprocess.run(
         [sys.executable, __file__, "--child", json.dumps(args)], env=env, check=True, stdout=subprocess.PIPE
     )
