@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { ALL_PAIRS_UP_TO = 256, RANDOM_MATES = 32, TOP_MATES = 16 };
+enum { ALL_PAIRS_UP_TO = 256, RANDOM_MATES = 32, TOP_MATES = 16, MOST_MATES = ALL_PAIRS_UP_TO };
 
 typedef struct {
   int32_t n;
@@ -72,60 +72,84 @@ RankLoss *loss_new(Arena *a, const FeatBatch *b, LossKind kind) {
   return l;
 }
 
-typedef struct {
-  double w, rho;
-} PairTerm;
-
-static double pair_weight(const RankLoss *l, int a, int b) {
-  if (l->kind == LOSS_ORDER) return 1;
-  double d = l->y[a] - l->y[b];
-  return l->kind == LOSS_TOP_WEIGHTED ? d * l->y[a] : d;
-}
-
-/* Adds one pair, in either order; returns its weight. */
-static double add_pair(const RankLoss *l, int i, int j, const double *s, double *g, double *h) {
-  int a = i, b = j;
-  if (l->y[a] == l->y[b]) return 0;
-  if (l->y[a] < l->y[b]) a = j, b = i;
-  double w = pair_weight(l, a, b), x = s[a] - s[b];
-  x = x > 30 ? 30 : x < -30 ? -30 : x;
-  double rho = 1 / (1 + exp(x)), hh = w * rho * (1 - rho);
-  g[a] -= w * rho, g[b] += w * rho;
-  h[a] += hh, h[b] += hh;
-  return w;
+/* Adds the pairs of state i with a few others, in their order; returns the sum of their weights. Step by step over all of
+ * them, not pair by pair: an exponential and a division wait for nobody's sums then. `better` is 1 or -1 and only
+ * multiplied with, for which of two states is the better one no processor guesses. The gradient of i waits in g_i and h_i:
+ * no mate is i itself. */
+static double add_pairs(const RankLoss *l, int32_t i, int n, const int32_t *mate, const double *s, double *g, double *h,
+                        double sum) {
+  int32_t other[MOST_MATES], m = 0;
+  double x[MOST_MATES], better[MOST_MATES], weight[MOST_MATES], y = l->y[i], g_i = g[i], h_i = h[i];
+  for (int k = 0; k < n; k++) {
+    int32_t j = mate[k];
+    double d = y - l->y[j], sign = copysign(1, d), v = sign * (s[i] - s[j]), w = fabs(d);
+    if (l->kind == LOSS_TOP_WEIGHTED) w *= y > l->y[j] ? y : l->y[j];
+    if (l->kind == LOSS_ORDER) w = 1;
+    v = v > 30 ? 30 : v;
+    x[m] = v < -30 ? -30 : v, better[m] = sign, weight[m] = w, other[m] = j;
+    m += y != l->y[j];
+  }
+  for (int k = 0; k < m; k++) x[k] = exp(x[k]);
+  for (int k = 0; k < m; k++) {
+    double rho = 1 / (1 + x[k]), gg = weight[k] * rho, hh = gg * (1 - rho);
+    g_i -= better[k] * gg, g[other[k]] += better[k] * gg;
+    h_i += hh, h[other[k]] += hh;
+    sum += weight[k];
+  }
+  g[i] = g_i, h[i] = h_i;
+  return sum;
 }
 
 typedef struct {
   double s;
   int32_t i;
 } Ranked;
-static int by_score(const void *p, const void *q) {
-  const Ranked *a = p, *b = q;
-  if (a->s != b->s) return a->s > b->s ? -1 : 1;
-  return a->i - b->i;
+static bool above(Ranked a, Ranked b) { return a.s != b.s ? a.s > b.s : a.i < b.i; }
+
+/* The best-scored of a group, best first. */
+static void best_scored(const Group *gr, const double *s, Ranked top[TOP_MATES]) {
+  int n = 0;
+  for (int k = 0; k < gr->n; k++) {
+    Ranked x = {s[gr->state[k]], gr->state[k]};
+    if (n == TOP_MATES && !above(x, top[n - 1])) continue;
+    int at = n < TOP_MATES ? n++ : n - 1;
+    for (; at > 0 && above(x, top[at - 1]); at--) top[at] = top[at - 1];
+    top[at] = x;
+  }
+}
+
+static void draw_mates(const Group *gr, Rng *r, int32_t mate[RANDOM_MATES]) {
+  for (int j = 0; j < RANDOM_MATES; j++) mate[j] = gr->state[rng_below(r, gr->n)];
 }
 
 static double add_sampled(const RankLoss *l, const Group *gr, const double *s, Rng *r, double *g, double *h) {
-  ArenaMark m = arena_mark(l->arena);
-  Ranked *rank = arena_array(l->arena, Ranked, gr->n);
+  Ranked top[TOP_MATES];
+  int32_t mate[RANDOM_MATES + TOP_MATES];
   double sum = 0;
-  for (int k = 0; k < gr->n; k++) rank[k] = (Ranked){s[gr->state[k]], gr->state[k]};
-  qsort(rank, (size_t)gr->n, sizeof *rank, by_score);
+  best_scored(gr, s, top);
+  for (int j = 0; j < TOP_MATES; j++) mate[RANDOM_MATES + j] = top[j].i;
   for (int k = 0; k < gr->n; k++) {
-    for (int j = 0; j < RANDOM_MATES; j++) sum += add_pair(l, gr->state[k], gr->state[rng_below(r, gr->n)], s, g, h);
-    for (int j = 0; j < TOP_MATES; j++) sum += add_pair(l, gr->state[k], rank[j].i, s, g, h);
+    draw_mates(gr, r, mate);
+    sum = add_pairs(l, gr->state[k], RANDOM_MATES + TOP_MATES, mate, s, g, h, sum);
   }
-  arena_release(l->arena, m);
+  return sum;
+}
+
+static double add_all(const RankLoss *l, const Group *gr, const double *s, double *g, double *h) {
+  double sum = 0;
+  for (int i = 0; i < gr->n; i++) sum = add_pairs(l, gr->state[i], gr->n - i - 1, gr->state + i + 1, s, g, h, sum);
   return sum;
 }
 
 static void plain_gradient(const RankLoss *l, const Group *gr, const double *s, Rng *r, double *g, double *h) {
   const double LEAST = 1e-16;
+  int32_t mate[RANDOM_MATES];
   for (int k = 0; k < gr->n; k++) {
     int32_t i = gr->state[k];
     if (l->kind == LOSS_SQUARED) g[i] = s[i] - l->y[i], h[i] = 1;
-    for (int j = 0; l->kind == LOSS_ORDER && j < RANDOM_MATES; j++)
-      add_pair(l, i, gr->state[rng_below(r, gr->n)], s, g, h);
+    if (l->kind != LOSS_ORDER) continue;
+    draw_mates(gr, r, mate);
+    add_pairs(l, i, RANDOM_MATES, mate, s, g, h, 0);
   }
   for (int k = 0; k < gr->n; k++) h[gr->state[k]] = fmax(h[gr->state[k]], LEAST);
 }
@@ -138,12 +162,7 @@ void loss_gradient(const RankLoss *l, const double *score, Rng *r, double *g, do
       plain_gradient(l, gr, score, r, g, h);
       continue;
     }
-    double sum = 0;
-    if (gr->n > ALL_PAIRS_UP_TO)
-      sum = add_sampled(l, gr, score, r, g, h);
-    else
-      for (int i = 0; i < gr->n; i++)
-        for (int j = i + 1; j < gr->n; j++) sum += add_pair(l, gr->state[i], gr->state[j], score, g, h);
+    double sum = gr->n > ALL_PAIRS_UP_TO ? add_sampled(l, gr, score, r, g, h) : add_all(l, gr, score, g, h);
     double z = sum > 0 ? gr->n / sum : 0; /* 1 / Z with Z = Σw / m */
     for (int k = 0; k < gr->n; k++) {
       g[gr->state[k]] *= z;
