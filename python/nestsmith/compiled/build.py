@@ -195,7 +195,7 @@ def _context(layout, target, precision):
     if "cpu" in target.keys or target.has_tensor_cores:
         config["relay.winograd"] = "fastest"
     if "cpu" in target.keys:
-        config["relay.FuseOps.expansions"] = True
+        config |= {"relay.FuseOps.expansions": True, "relay.fill_channels": True}
     if "gpu" in target.keys:
         config |= dict.fromkeys(_ON_GPUS, True)
     if target.has_tensor_cores and PRECISIONS[precision] != "strict":

@@ -30,6 +30,7 @@ _CONFIGS = {
     "relay.winograd": "str: 'auto' (default), 'never', 'always' or 'fastest' for 3x3 stride-1 NHWC convolutions; never with TF32",
     "relay.column_weights": "bool: ColumnWeights runs, for dense layers of many rows on GPUs",
     "relay.for_tensor_cores": "bool: ForTensorCores runs: channels and weights of convolutions as tensor cores copy them best",
+    "relay.fill_channels": "bool: FillChannels runs, for last convolutions whose channels do not fill the vectors of a CPU",
     "relay.late_reshape": "bool: SimplifyMoves and LateReshape run, for products whose results importers reshape",
     "relay.parts_of_sums": "bool: float32 products of few elements and long sums are added up in parts, for GPUs",
     "relay.whole_norms": "bool: a layer norm over the last axis stays one operator",

@@ -34,6 +34,7 @@ def optimize(mod, target, params=None, opt_level=None):
     own = [T.OwnMoves()] if ctx.config.get("relay.FuseOps.into_products") else []
     products = [T.ForTensorCores(target)] if ctx.config.get("relay.for_tensor_cores") else []
     columns = [T.ColumnWeights()] if ctx.config.get("relay.column_weights") else []
+    full = [T.FillChannels()] if ctx.config.get("relay.fill_channels") else []
     with ctx:
         return _t.Sequential(
             [
@@ -54,6 +55,7 @@ def optimize(mod, target, params=None, opt_level=None):
                 *products,
                 *columns,
                 *late,
+                *full,
                 T.AlterOpLayout(target),
                 T.FoldConstant(),
                 *own,

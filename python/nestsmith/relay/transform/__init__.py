@@ -6,6 +6,7 @@ from .basic import DeadCodeElimination, InferType, RemoveUnusedFunctions
 from .column_weights import ColumnWeights
 from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
 from .convert_layout import ConvertLayout, LayoutConfig
+from .fill_channels import FillChannels
 from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .fuse import DefuseOps, FuseOps
@@ -26,6 +27,7 @@ __all__ = [
     "DeadCodeElimination",
     "InferType",
     "RemoveUnusedFunctions",
+    "FillChannels",
     "FoldConstant",
     "BackwardFoldScaleAxis",
     "FoldScaleAxis",
