@@ -15,6 +15,7 @@ static const PyField PARAMS[] = {
     FIELD_AS(SearchParams, "double_buffer_prob", double_buffer_prob, FIELD_DOUBLE),
     FIELD_AS(SearchParams, "max_vectorize_size", max_vectorize_size, FIELD_I32),
     FIELD_AS(SearchParams, "disable_change_compute_location", disable_change_compute_location, FIELD_I32),
+    FIELD_AS(SearchParams, "descent", descent, FIELD_DOUBLE),
     FIELD_AS(SearchParams, "thread_sums", thread_sums, FIELD_I32),
     FIELD_AS(SearchParams, "states_per_tiling_in_batch", states_per_tiling_in_batch, FIELD_I32),
     FIELD_AS(SearchParams, "states_per_tiling", states_per_tiling, FIELD_I32),

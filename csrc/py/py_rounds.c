@@ -22,9 +22,11 @@ static const PyField COLUMNS[] = {FIELD_AS(TuneTask, "best_costs", best.seconds,
                                   FIELD_AS(TuneTask, "dead", dead, FIELD_BOOL),
                                   FIELDS_END};
 static const PyField OF_RUN[] = {FIELD_AS(Rounds, "ct", trials, FIELD_I64),
+                                 FIELD_AS(Rounds, "planned", planned, FIELD_I64),
                                  FIELD_AS(Rounds, "best_ct", best_trial, FIELD_I64),
                                  FIELD_AS(Rounds, "cur_score", score, FIELD_DOUBLE),
-                                 FIELD_AS(Rounds, "best_score", best_score, FIELD_DOUBLE), FIELDS_END};
+                                 FIELD_AS(Rounds, "best_score", best_score, FIELD_DOUBLE),
+                                 FIELDS_END};
 static const PyField OPTIONS[] = {FIELD_AS(RunOptions, "alpha", alpha, FIELD_DOUBLE),
                                   FIELD_AS(RunOptions, "beta", beta, FIELD_DOUBLE),
                                   FIELD_AS(RunOptions, "window", window, FIELD_I32),
@@ -393,7 +395,7 @@ static const PyClass CLASSES[] = {
              .more = ROUNDS_SLOTS,
              .doc = "Rounds(flops, groups, chance): a run over several tasks: what is known, and what to do next. "
                     "chance: a random.Random. Attributes: best_costs, quick, task_cts, task_best_cts, task_trials, "
-                    "groups, dead, history: lists; ct, best_ct, "
+                    "groups, dead, history: lists; ct, planned, best_ct, "
                     "cur_score, best_score."),
     PY_CLASS("TuneLog", sizeof(PyLog), .type = &PyLog_Type, .create = log_create, .drop = log_drop,
              .methods = LOG_METHODS, .get = LOG_GETS,

@@ -391,6 +391,15 @@ static PyObject *m_want(PyObject *o, PyObject *args) {
   policy_want(p->policy, WANT_PROGRAM, layout);
   Py_RETURN_NONE;
 }
+static PyObject *m_progress(PyObject *o, PyObject *args) {
+  PyPolicy *p = (PyPolicy *)o;
+  long long done, total;
+  if (!PyArg_ParseTuple(args, "LL", &done, &total) || !idle(p)) return NULL;
+  if (done < 0 || total < 0)
+    return PyErr_Format(PyExc_ValueError, "progress(%lld, %lld): trials are counted from 0", done, total);
+  policy_progress(p->policy, done, total);
+  Py_RETURN_NONE;
+}
 static PyObject *m_report(PyObject *o, PyObject *args) {
   PyPolicy *p = (PyPolicy *)o;
   PyObject *so;
@@ -594,6 +603,8 @@ static PyMethodDef POLICY_METHODS[] = {
      "round(n): up to n pairs (state, score) to measure next; [] if nothing new is left."},
     {"candidates", m_candidates, METH_VARARGS,
      "candidates(n): up to n Candidates to measure next; [] if nothing new is left."},
+    {"progress", m_progress, METH_VARARGS,
+     "progress(done, total): for the next round: so many of the run's trials are given out; total 0: not known."},
     {"want_programs", m_want, METH_VARARGS,
      "want_programs(layout): candidates of later rounds bring their programs, for a session to measure."},
     {"remember", m_remember, METH_VARARGS,

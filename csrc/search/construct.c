@@ -19,19 +19,8 @@ enum { TRIES = 24, UNIFORM_TRIES = 64, UNIFORM_ONE_IN = 20, OTHER_THREADS_ONE_IN
 static const double REG_WEIGHT[] = {1, 1, 2, 3, 5, 6, 6, 4, 1.5, 0.5, 0.25},
                     SLICE_WEIGHT[] = {1, 1, 2, 3, 4, 4, 2, 1, 0.5, 0.25};
 
-static int draw_weighted(Rng *r, int n, const double *w) {
-  double sum = 0;
-  for (int i = 0; i < n; i++) sum += w[i];
-  double u = rng_unit(r) * sum;
-  int i = 0;
-  while (i < n - 1 && u >= w[i]) u -= w[i++];
-  return i;
-}
-
-void sp_shuffle(Rng *r, int n, int *order) {
-  for (int i = 0; i < n; i++) order[i] = i;
-  rng_shuffle(r, n, order);
-}
+static int draw_weighted(Rng *r, int n, const double *w) { return choose_weighted(&(Choice){.rng = r}, n, w); }
+static void shuffle(Rng *r, int n, int *order) { choose_order(&(Choice){.rng = r}, n, order); }
 
 /* ---- threads ---- */
 
@@ -154,14 +143,14 @@ static bool draw_space(MakeEnv *m, Rng *r, PlanKernel *k, Round *e, Step *steps,
     if (k->axis[a].step < 0) held *= k->axis[a].extent;
   if (held * k->bytes > hw->max_local_memory_per_block) return false;
   if (cap > hw->max_local_memory_per_block / k->bytes) cap = hw->max_local_memory_per_block / k->bytes;
-  sp_shuffle(r, k->n_space, order);
+  shuffle(r, k->n_space, order);
   for (int i = 0; i < k->n_space; i++) {
     int a = order[i];
     if (k->axis[a].step < 0) continue;
     own[a] = draw_divisor(m, r, e->extent[a] / lane[a], held, cap > held ? cap : held);
     held *= own[a];
   }
-  sp_shuffle(r, k->n_space, order);
+  shuffle(r, k->n_space, order);
   for (int i = 0; i < k->n_space; i++) {
     int a = order[i];
     tile[a] = k->axis[a].extent;
@@ -184,7 +173,7 @@ static bool draw_slices(MakeEnv *m, Rng *r, const PlanKernel *k, const Round *e,
   for (int a = k->n_space; a < k->n_axis; a++) tile[a] = k->axis[a].step < 0 ? k->axis[a].extent : 1;
   if (plan_shared_bytes(k, tile) > limit) return false;
   if (rng_below(r, 16) == 0) cap = INT64_MAX;
-  sp_shuffle(r, n, order);
+  shuffle(r, n, order);
   for (int i = 0; i < n; i++) {
     int a = k->n_space + order[i], fit = 0;
     if (k->axis[a].step < 0) continue;
@@ -235,30 +224,30 @@ static bool draw_kernel(MakeEnv *m, Rng *r, PlanKernel *k, Step *steps) {
 
 /* ---- threads of stages that are not tiled ---- */
 
-int64_t construct_threads(const MakeEnv *m, Rng *r, int64_t extent) {
+int64_t construct_threads(const MakeEnv *m, Choice *c, int64_t extent) {
   const HwParams *hw = &m->task->target.hw;
   int64_t most = hw->max_threads_per_block, t = hw->warp_size, option[32];
   double weight[32];
   int n = 0;
-  if (rng_below(r, 4) == 0) { /* whole warps that divide the extent */
+  if (choose_one_in(c, 4)) { /* whole warps that divide the extent */
     const int64_t *d;
     int nd = factor_divisors(m->factors, extent, &d);
     for (int i = 0; i < nd && n < 32; i++)
       if (d[i] % t == 0 && d[i] <= most) option[n] = d[i], weight[n++] = 1;
-    if (n > 0) return option[draw_weighted(r, n, weight)];
+    if (n > 0) return option[choose_weighted(c, n, weight)];
   }
   for (; t <= most && n < 32; t *= 2) {
     if (t > hw->warp_size && t >= 2 * extent) break;
     option[n] = t, weight[n++] = t < 32 ? 0.3 : t <= 256 ? 1 : 0.5;
   }
-  return n ? option[draw_weighted(r, n, weight)] : hw->warp_size;
+  return n ? option[choose_weighted(c, n, weight)] : hw->warp_size;
 }
 
 /* Vector width of the loads of a shared tile, in elements. */
-int64_t construct_vector(const MakeEnv *m, Rng *r, double row, double bytes) {
+int64_t construct_vector(const MakeEnv *m, Choice *c, double row, double bytes) {
   int64_t most = (int64_t)((double)m->task->target.hw.vector_unit_bytes / bytes), v = 1;
-  if (rng_below(r, 5) == 0) return 1;
-  while (2 * v <= most && fmod(row, (double)(2 * v)) == 0 && rng_below(r, 4) != 0) v *= 2;
+  if (choose_one_in(c, 5)) return 1;
+  while (2 * v <= most && fmod(row, (double)(2 * v)) == 0 && !choose_one_in(c, 4)) v *= 2;
   return v;
 }
 
@@ -278,7 +267,7 @@ bool construct_sizes(MakeEnv *m, Rng *r, Plan *plan, Step *steps) {
   for (int i = 0; i < plan->n_thread; i++) {
     Step *p = &steps[plan->thread[i]];
     if (p->extent <= 0 || p->list[0] != m->task->target.hw.warp_size) continue; /* a user's rule set it */
-    int64_t t = construct_threads(m, r, p->extent);
+    int64_t t = construct_threads(m, &(Choice){.rng = r}, p->extent);
     p->list = arena_copy(a, &t, sizeof t);
   }
   return true;

@@ -12,7 +12,7 @@ enum { MAX_PARTS = 32 };
 /* ---- tile size ---- */
 
 /* Moves a random factor between two parts of one split; the list is made anew. */
-static bool move_factor(MakeEnv *m, Rng *r, Step *p) {
+static bool move_factor(MakeEnv *m, Choice *c, Step *p) {
   int64_t part[MAX_PARTS], inner = 1; /* the first is the outermost, not stored in the step */
   int n = p->n;
   for (int i = 0; i < n; i++) {
@@ -21,8 +21,8 @@ static bool move_factor(MakeEnv *m, Rng *r, Step *p) {
   }
   part[0] = (p->extent + inner - 1) / inner;
   int order[MAX_PARTS];
-  sp_shuffle(r, n + 1, order);
-  for (int q = 0; q <= n; q++) {
+  choose_order(c, n + 1, order);
+  for (int q = 0, last = choose_tries(c, n + 1); q < last; q++) {
     int src = order[q], dst = order[(q + 1) % (n + 1)];
     if (part[src] <= 1) continue;
     const int64_t *d;
@@ -30,7 +30,7 @@ static bool move_factor(MakeEnv *m, Rng *r, Step *p) {
     if (dst == n)
       while (nd > 0 && d[nd - 1] * part[n] > m->par->max_innermost_split_factor) nd--;
     if (nd <= 1) continue;
-    int64_t f = d[1 + rng_below(r, nd - 1)];
+    int64_t f = d[1 + choose(c, nd - 1)];
     part[src] /= f;
     part[dst] *= f;
     p->list = arena_copy(ir_arena(m->ctx), part + 1, sizeof(int64_t) * (size_t)n);
@@ -39,11 +39,11 @@ static bool move_factor(MakeEnv *m, Rng *r, Step *p) {
   return false;
 }
 
-static bool mutate_within(MakeEnv *m, Rng *r, int sketch, int n, Step *steps);
+static bool mutate_within(MakeEnv *m, Choice *c, int sketch, int n, Step *steps);
 
-bool mutate_tile(MakeEnv *m, Rng *r, int n, Step *steps) {
+bool mutate_tile(MakeEnv *m, Choice *c, int n, Step *steps) {
   int sketch = m->plan ? plan_sketch_of(m, n, steps) : -1;
-  if (sketch >= 0 && m->plan[sketch]->known) return mutate_within(m, r, sketch, n, steps);
+  if (sketch >= 0 && m->plan[sketch]->known) return mutate_within(m, c, sketch, n, steps);
   Arena *a = ir_arena(m->ctx);
   int *at = arena_array(a, int, n), count = 0, draws = 0;
   for (int i = 0; i < n; i++)
@@ -52,9 +52,9 @@ bool mutate_tile(MakeEnv *m, Rng *r, int n, Step *steps) {
       at[count++] = i;
   if (count == 0) return false;
   Step *p = NULL;
-  do p = &steps[at[rng_below(r, count)]];
-  while (p->extent <= 1 && ++draws < 4 * count);
-  return p->extent > 1 && move_factor(m, r, p);
+  do p = &steps[at[choose(c, count)]];
+  while (p->extent <= 1 && ++draws < choose_tries(c, 4 * count));
+  return p->extent > 1 && move_factor(m, c, p);
 }
 
 /* ---- tile size, extended mode: only moves that the device takes ---- */
@@ -103,22 +103,22 @@ static void fit_vectors(MakeEnv *m, const Plan *plan, const State *sketch, int n
   }
 }
 
-static bool make_move(MakeEnv *m, Rng *r, const Spot *s, Step *steps) {
+static bool make_move(MakeEnv *m, Choice *c, const Spot *s, Step *steps) {
   Step *p = &steps[s->step];
   int64_t *before = p->list;
   if (s->move == MOVE_THREADS || s->move == MOVE_VECTOR) {
-    int64_t one = s->move == MOVE_THREADS ? construct_threads(m, r, p->extent)
-                                          : construct_vector(m, r, plan_row(s->kernel, s->tile, steps), s->tile->bytes);
+    int64_t one = s->move == MOVE_THREADS ? construct_threads(m, c, p->extent)
+                                          : construct_vector(m, c, plan_row(s->kernel, s->tile, steps), s->tile->bytes);
     if (one == before[0]) return false;
     p->list = arena_copy(ir_arena(m->ctx), &one, sizeof one);
-  } else if (!move_factor(m, r, p))
+  } else if (!move_factor(m, c, p))
     return false;
   if (s->move != MOVE_TILE || plan_kernel_fits(&m->task->target.hw, s->kernel, steps)) return true;
   p->list = before;
   return false;
 }
 
-static bool mutate_within(MakeEnv *m, Rng *r, int sketch, int n, Step *steps) {
+static bool mutate_within(MakeEnv *m, Choice *c, int sketch, int n, Step *steps) {
   Plan *plan = m->plan[sketch];
   Spot *spot[2];
   int count[2] = {0, 0};
@@ -129,10 +129,10 @@ static bool mutate_within(MakeEnv *m, Rng *r, int sketch, int n, Step *steps) {
     if (s.move != MOVE_NONE) spot[s.move == MOVE_VECTOR][count[s.move == MOVE_VECTOR]++] = s;
   }
   if (count[0] + count[1] == 0) return false;
-  for (int k = 0; k < EXTENDED_TRIES; k++) {
-    int w = count[0] == 0 || (count[1] > 0 && rng_below(r, VECTOR_ONE_IN) == 0);
-    const Spot *s = &spot[w][rng_below(r, count[w])];
-    if (!make_move(m, r, s, steps)) continue;
+  for (int k = 0, tries = choose_tries(c, EXTENDED_TRIES); k < tries; k++) {
+    int w = count[0] == 0 || (count[1] > 0 && choose_one_in(c, VECTOR_ONE_IN));
+    const Spot *s = &spot[w][choose(c, count[w])];
+    if (!make_move(m, c, s, steps)) continue;
     if (s->move == MOVE_TILE) fit_vectors(m, plan, m->sketch[sketch], n, steps);
     return true;
   }
@@ -143,7 +143,7 @@ static bool mutate_within(MakeEnv *m, Rng *r, int sketch, int n, Step *steps) {
 
 static const char PRAGMA[] = "auto_unroll_max_step$";
 
-static bool mutate_unroll(MakeEnv *m, Rng *r, int n, Step *steps) {
+static bool mutate_unroll(MakeEnv *m, Choice *c, int n, Step *steps) {
   Arena *a = ir_arena(m->ctx);
   int *at = arena_array(a, int, n), count = 0;
   for (int i = 0; i < n; i++)
@@ -151,14 +151,14 @@ static bool mutate_unroll(MakeEnv *m, Rng *r, int n, Step *steps) {
   if (count == 0) return false;
   const int *choice;
   int k = sp_unroll_choices(m->task, &choice);
-  Step *p = &steps[at[rng_below(r, count)]];
-  p->text = arena_printf(a, "%s%d", PRAGMA, choice[rng_below(r, k)]);
+  Step *p = &steps[at[choose(c, count)]];
+  p->text = arena_printf(a, "%s%d", PRAGMA, choice[choose(c, k)]);
   return true;
 }
 
 /* ---- compute location (CPU) ---- */
 
-static bool mutate_location(MakeEnv *m, Rng *r, int n, Step *steps) {
+static bool mutate_location(MakeEnv *m, Choice *c, int n, Step *steps) {
   if (m->par->disable_change_compute_location) return false;
   State *s = make_replay(m, n, sp_steps_copy(ir_arena(m->ctx), n, steps, false));
   state_infer_bounds(s);
@@ -169,19 +169,19 @@ static bool mutate_location(MakeEnv *m, Rng *r, int n, Step *steps) {
     if (!pred_is_tiled(s, final) && !sp_needs_tiling(s, final)) at[count++] = i;
   }
   if (count == 0) return false;
-  Step *p = &steps[at[rng_below(r, count)]];
+  Step *p = &steps[at[choose(c, count)]];
   int final = sp_final_stage(n, steps, (int)(p - steps), p->stage), cand[MAX_LOOPS][2];
   int k = sp_locations(s, final, MAX_LOOPS, cand);
   if (k == 0) return false;
-  const int *c = cand[rng_below(r, k)];
-  p->iter = c[0] - (final - p->stage);
-  p->a = c[1];
+  const int *to = cand[choose(c, k)];
+  p->iter = to[0] - (final - p->stage);
+  p->a = to[1];
   return p->iter >= 0;
 }
 
 /* ---- width of a parallel loop (CPU) ---- */
 
-static bool mutate_parallel(MakeEnv *m, Rng *r, int n, Step *steps) {
+static bool mutate_parallel(MakeEnv *m, Choice *c, int n, Step *steps) {
   Arena *a = ir_arena(m->ctx);
   int *at = arena_array(a, int, n), count = 0;
   for (int i = 1; i < n; i++) {
@@ -191,14 +191,14 @@ static bool mutate_parallel(MakeEnv *m, Rng *r, int n, Step *steps) {
       at[count++] = i - 1;
   }
   if (count == 0) return false;
-  int fu = at[rng_below(r, count)], stage = steps[fu].stage, width = 0;
+  int fu = at[choose(c, count)], stage = steps[fu].stage, width = 0;
   State *s = make_replay(m, fu, sp_steps_copy(a, fu, steps, false));
   for (; width < sp_loops(s, stage); width++) {
     const Axis *x = sp_axis(s, stage, width);
     if (x->kind == IT_REDUCE || x->ann != AN_NONE || attach_any(s, stage, width)) break;
   }
   if (width == 0) return false;
-  int w = 1 + (int)rng_below(r, width), old = steps[fu].n;
+  int w = 1 + (int)choose(c, width), old = steps[fu].n;
   if (w == old) return false;
   for (int i = fu + 2; i < n; i++) {
     Step *p = &steps[i];
@@ -215,7 +215,7 @@ static bool mutate_parallel(MakeEnv *m, Rng *r, int n, Step *steps) {
 
 /* ---- double buffers (GPU, extended mode): those of a kernel come or go ---- */
 
-static bool mutate_buffers(MakeEnv *m, Rng *r, int n, const Step *steps, int *n_out, Step **out) {
+static bool mutate_buffers(MakeEnv *m, Choice *c, int n, const Step *steps, int *n_out, Step **out) {
   int sketch = plan_sketch_of(m, n, steps), count = 0;
   PlanKernel *at[PLAN_KERNELS];
   Plan *plan = sketch >= 0 ? m->plan[sketch] : NULL;
@@ -223,7 +223,7 @@ static bool mutate_buffers(MakeEnv *m, Rng *r, int n, const Step *steps, int *n_
     if (plan->kernel[i].n_tile) at[count++] = &plan->kernel[i];
   if (count == 0) return false;
   plan_copies(plan, n, steps);
-  PlanKernel *k = at[rng_below(r, count)];
+  PlanKernel *k = at[choose(c, count)];
   Step *to = *out = arena_array(ir_arena(m->ctx), Step, n + k->n_tile);
   for (int i = 0; i < n; i++) {
     bool own = false;
@@ -241,26 +241,27 @@ static bool mutate_buffers(MakeEnv *m, Rng *r, int n, const Step *steps, int *n_
 
 typedef struct {
   double weight;
-  bool (*fn)(MakeEnv *m, Rng *r, int n, Step *steps);
+  bool (*fn)(MakeEnv *m, Choice *c, int n, Step *steps);
 } Mutation;
 static const Mutation CPU_MUTATIONS[] = {
     {0.90, mutate_tile}, {0.04, mutate_unroll}, {0.05, mutate_location}, {0.01, mutate_parallel}};
 static const Mutation GPU_MUTATIONS[] = {{0.90, mutate_tile}, {0.10, mutate_unroll}};
 
-bool mutate(MakeEnv *m, Rng *r, int n, const Step *steps, int *n_out, Step **out) {
+bool mutate(MakeEnv *m, Choice *c, int n, const Step *steps, int *n_out, Step **out) {
   int tensor = m->tensor ? tensor_step(n, steps) : -1, sketch = tensor < 0 ? -1 : plan_sketch_of(m, n, steps);
   if (sketch >= 0 && m->tensor[sketch]) {
     *out = sp_steps_copy(ir_arena(m->ctx), n, steps, false);
     *n_out = n;
-    return tensor_mutate(m, r, m->tensor[sketch], &(*out)[tensor]);
+    return tensor_mutate(m, c, m->tensor[sketch], &(*out)[tensor]);
   }
   double buffers = m->plan ? m->par->double_buffer_prob : 0;
-  if (buffers > 0 && rng_unit(r) < buffers) return mutate_buffers(m, r, n, steps, n_out, out);
+  if (buffers > 0 && choose_chance(c, buffers)) return mutate_buffers(m, c, n, steps, n_out, out);
   const Mutation *t = m->task->gpu ? GPU_MUTATIONS : CPU_MUTATIONS;
-  int k = 0, last = (m->task->gpu ? NS_COUNT(GPU_MUTATIONS) : NS_COUNT(CPU_MUTATIONS)) - 1;
-  double u = rng_unit(r);
-  while (k < last && u >= t[k].weight) u -= t[k++].weight;
+  int count = m->task->gpu ? NS_COUNT(GPU_MUTATIONS) : NS_COUNT(CPU_MUTATIONS);
+  double weight[NS_COUNT(CPU_MUTATIONS)];
+  for (int i = 0; i < count; i++) weight[i] = t[i].weight;
+  const Mutation *drawn = &t[choose_weighted(c, count, weight)];
   *out = sp_steps_copy(ir_arena(m->ctx), n, steps, false);
   *n_out = n;
-  return t[k].fn(m, r, n, *out);
+  return drawn->fn(m, c, n, *out);
 }

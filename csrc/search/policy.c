@@ -79,6 +79,8 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
                 par->sample_init_use_measured_ratio <= 1,
             "search parameters: eps_greedy %g and sample_init_use_measured_ratio %g must be shares, from 0 to 1",
             par->eps_greedy, par->sample_init_use_measured_ratio);
+  err_check(e, par->descent >= 0 && par->descent <= 1,
+            "search parameters: descent %g must be a share of the trials, from 0 to 1", par->descent);
   err_check(e, par->double_buffer_prob >= 0 && par->double_buffer_prob <= 1,
             "search parameters: double_buffer_prob %g must be a probability, from 0 to 1", par->double_buffer_prob);
   err_check(e, par->tensor_cores >= TENSOR_NEVER && par->tensor_cores <= TENSOR_FLOAT32X3,
@@ -132,6 +134,7 @@ void policy_free(Policy *p) {
   arena_free(p->arena);
   free(p);
 }
+void policy_progress(Policy *p, int64_t done, int64_t total) { p->done = done, p->total = total; }
 void policy_set_pool(Policy *p, Pool *pool) { p->pool = pool; }
 void policy_set_scorer(Policy *p, Scorer s) { p->scorer = s; }
 void policy_remember(Policy *p, size_t bytes) { memo_limit(p->memo, bytes); }

@@ -62,6 +62,7 @@ struct Policy {
   /* picked_tiles: how many states of each tiling of the output were picked, or are in a log */
   MapU64 measured_set, picked_tiles;
   int64_t picked[FAMILIES];
+  int64_t done, total; /* trials of the run; total 0: nobody said */
   CandVec measured; /* score: speed, 1 / seconds */
   CandVec hints;    /* the newest MAX_HINTS proposals from outside */
   CandVec first;    /* those that the next round begins with */
@@ -136,6 +137,15 @@ void known_add(Arena *a, Known *k, const Cand *c);
 /* Scores the best of the drafted states and a few random ones by the cost model; the others lose their steps. */
 void refine(Policy *p, Arena *a, int gen, int n, Cand *c, Known *known);
 void sample(Policy *p, Arena *a, CandVec *out);    /* distinct valid states, steps in a */
+
+/* ---- descent.c ---- */
+int descent_due(const Policy *p, int batch); /* how many of the round that comes, its last ones */
+void descend(Policy *p, int room, int *n_out, Candidate **out);
+
+/* ---- round.c ---- */
+const Cand **fastest(Policy *p, Arena *a, int *n); /* the valid measured states, best first */
+/* Takes from a list, in order and as long as there is room, the states that were never picked and pass the verifier. */
+void take(Policy *p, int n, const Cand *c, int room, int *n_out, Candidate **out);
 
 /* ---- evolve.c ---- */
 Best best_new(Arena *a, int cap);

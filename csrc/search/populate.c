@@ -261,7 +261,7 @@ static void bind_plain_root(const MakeEnv *m, Rng *r, const Plan *plan, State *s
     state_annotate(s, stage, 0, AN_THREAD_X);
     return;
   }
-  if (plan && ext > 0) threads = construct_threads(m, r, ext);
+  if (plan && ext > 0) threads = construct_threads(m, &(Choice){.rng = r}, ext);
   state_split(s, stage, 0, 1, &threads, true);
   state_annotate(s, stage, 0, AN_BLOCK_X);
   state_annotate(s, stage, 1, AN_THREAD_X);
@@ -283,7 +283,7 @@ static void bind_shared(State *s, int stage, int64_t vector) {
 static int64_t vector_width(const MakeEnv *m, Rng *r, const Plan *plan, const State *s, int stage) {
   const PlanKernel *k;
   const PlanTile *t = plan_tile_of(plan, stage, &k);
-  return t ? construct_vector(m, r, plan_row(k, t, s->step.at), t->bytes) : 1;
+  return t ? construct_vector(m, &(Choice){.rng = r}, plan_row(k, t, s->step.at), t->bytes) : 1;
 }
 
 static const char *bind_threads(const MakeEnv *m, Rng *r, const Plan *plan, State *s) {

@@ -10,13 +10,19 @@
 
 enum { MAX_HINTS = 32 };
 
+const Cand **fastest(Policy *p, Arena *a, int *n) {
+  const Cand **m = arena_array(a, const Cand *, p->measured.len);
+  *n = 0;
+  for (int i = 0; i < p->measured.len; i++)
+    if (p->measured.at[i].score > 0) m[(*n)++] = &p->measured.at[i];
+  qsort(m, (size_t)*n, sizeof *m, by_score);
+  return m;
+}
+
 /* The fastest valid measured states and the hints that were not measured join the first generation. */
 static void add_measured(Policy *p, Arena *a, CandVec *init) {
-  int n = 0, use = (int)(p->par.sample_init_use_measured_ratio * p->par.population);
-  const Cand **m = arena_array(a, const Cand *, p->measured.len);
-  for (int i = 0; i < p->measured.len; i++)
-    if (p->measured.at[i].score > 0) m[n++] = &p->measured.at[i];
-  qsort(m, (size_t)n, sizeof *m, by_score);
+  int n, use = (int)(p->par.sample_init_use_measured_ratio * p->par.population);
+  const Cand **m = fastest(p, a, &n);
   if (n > use) n = use;
   Cand *c = arena_array(a, Cand, n + p->hints.len + 1);
   for (int i = 0; i < n; i++) c[i] = *m[i];
@@ -127,8 +133,7 @@ static void make_job(void *arg, int worker, int64_t item) {
   ir_release(x.w->ctx, x.w->base);
 }
 
-/* Takes from a list, in order and as long as there is room, the states that were never picked and pass the verifier. */
-static void take(Policy *p, int n, const Cand *c, int room, int *n_out, Candidate **out) {
+void take(Policy *p, int n, const Cand *c, int room, int *n_out, Candidate **out) {
   for (int from = 0; from < n && *n_out < room;) {
     int want = room - *n_out, m = n - from < want ? n - from : want;
     MakeJob j = {p, NULL, c + from, out + *n_out};
@@ -186,21 +191,19 @@ static Best breed_family(Policy *p, Arena *a, const CandVec *init, Family family
   return best;
 }
 
-static void round_body(void *arg) {
-  Call *c = arg;
-  Policy *p = c->p;
-  pol_workers_open(p);
+/* Breeds so many candidates: samples, evolves and picks. */
+static void breed(Policy *p, int batch, int *size, Candidate **made) {
   Arena *a = p->call;
   CandVec init = {0};
   sample(p, a, &init);
-  int n_rand = (int)floor(p->par.eps_greedy * c->batch), n_pool = 3 * n_rand;
+  int n_rand = (int)floor(p->par.eps_greedy * batch), n_pool = 3 * n_rand;
   Cand *pool = arena_array(a, Cand, n_pool);
   for (int i = 0; i < n_pool; i++) {
     pool[i] = init.at[rng_below(&p->rng, init.len)];
     pool[i].step = sp_steps_copy(a, pool[i].n, pool[i].step, true);
   }
   Family family = FAMILY_LOOPS;
-  int n_other = seldom(p, c->batch, &family);
+  int n_other = seldom(p, batch, &family);
   Best other = breed_family(p, a, &init, family, n_other);
   if (drafting(p)) {
     Known known = known_new(a);
@@ -208,17 +211,34 @@ static void round_body(void *arg) {
     init.len = drop_empty(init.len, init.at);
   }
   add_measured(p, a, &init);
-  int64_t room = (int64_t)(p->par.extended ? LOOK_AHEAD : 2) * c->batch,
+  int64_t room = (int64_t)(p->par.extended ? LOOK_AHEAD : 2) * batch,
           most = init.len + (int64_t)p->par.population * p->par.num_iters; /* states that evolution looks at */
   Best best = best_new(a, (int)(room < most ? room : most < INT32_MAX ? most : INT32_MAX));
   evolve(p, a, init.len, init.at, p->par.population, &best);
-  int first = spread_out(p, a, best.n, best.at, c->batch);
-  take(p, p->first.len, p->first.at, (c->batch + 1) / 2, &c->size, c->made);
+  int first = spread_out(p, a, best.n, best.at, batch);
+  take(p, p->first.len, p->first.at, (batch + 1) / 2, size, made);
   p->first.len = 0;
-  take(p, first, best.at, c->batch - n_rand - n_other, &c->size, c->made);
-  take(p, other.n, other.at, c->batch - n_rand, &c->size, c->made);
-  take(p, n_pool, pool, c->batch, &c->size, c->made);
-  take(p, best.n, best.at, c->batch, &c->size, c->made);
+  take(p, first, best.at, batch - n_rand - n_other, size, made);
+  take(p, other.n, other.at, batch - n_rand, size, made);
+  take(p, n_pool, pool, batch, size, made);
+  take(p, best.n, best.at, batch, size, made);
+}
+
+static void round_body(void *arg) {
+  Call *c = arg;
+  Policy *p = c->p;
+  pol_workers_open(p);
+  int due = descent_due(p, c->batch), found = 0;
+  if (due) descend(p, due, &found, c->made);
+  Candidate **last =
+      c->made + (c->batch - found); /* where they are out of the way, and not lost if an error ends this */
+  for (int i = found - 1; i >= 0 && last != c->made; i--) last[i] = c->made[i], c->made[i] = NULL;
+  if (found < c->batch) breed(p, c->batch - found, &c->size, c->made);
+  for (int i = 0; i < found; i++) {
+    Candidate *one = last[i];
+    last[i] = NULL;
+    c->made[c->size++] = one;
+  }
 }
 int policy_round(Policy *p, Err *e, int batch, Candidate **out) {
   err_check(e, batch > 0 && batch <= ROUND_MOST, "batch size %d is not in 1..%d", batch, (int)ROUND_MOST);

@@ -156,7 +156,7 @@ static void make_child(void *arg) {
       j->slot[j->at].step = sp_steps_copy(w->out[j->gen & 1], c->n, c->step, true);
       return;
     }
-    if (mutate(&w->env, r, c->n, c->step, &n, &steps)) {
+    if (mutate(&w->env, &(Choice){.rng = r}, c->n, c->step, &n, &steps)) {
       w->mutated++;
       stage_state(j, n, steps, NULL);
       return;

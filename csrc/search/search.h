@@ -3,6 +3,7 @@
  *   sketch.c      derivation of sketches: rules in a table, breadth first, from the last stage to the first
  *   chain.c       the sketch of an expansion and the windows that read it, tile by tile (CPU, extended mode)
  *   pred.c        what the rules ask about a state
+ *   choice.c      what a rule leaves open: drawn, or decided in every way
  *   factor.c      splits of an extent into factors, cached per task
  *   plan.c        what the sizes of a GPU sketch mean on the device: limits from the sizes alone
  *   construct.c   extended mode: sizes within these limits
@@ -12,6 +13,7 @@
  *   memo.c        what is known of step lists that were met before
  *   sample.c      states made and scored in chunks, draft estimates, the sampling loop
  *   evolve.c      generations
+ *   descent.c     the neighbours of the fastest, for the last trials of a run
  *   candidate.c   a picked state: replayed, lowered and described once, for all who need it
  *   round.c       picking a batch, the measured set
  *
@@ -31,6 +33,7 @@ typedef struct {
   int32_t retry_on_empty, sample_init_min_population, population, num_iters, max_innermost_split_factor;
   int32_t max_vectorize_size, disable_change_compute_location;
   double double_buffer_prob; /* extended mode on GPUs: that tiles in shared memory are filled for the next slice meanwhile */
+  double descent; /* extended mode: share of a run's trials, its last ones, that are neighbours of measured states */
   int32_t thread_sums; /* extended mode on GPUs, 1: a block adds up one element of a matrix times a vector, whatever their sizes */
   /* extended mode: at most so many that cut the output alike, for each eight of a batch and in all; 0: any number */
   int32_t states_per_tiling_in_batch, states_per_tiling;
@@ -106,6 +109,8 @@ enum { ROUND_MOST = 1 << 20 }; /* candidates of one round */
 /* 03 §4.6: up to `batch` candidates to measure next, the caller's; marks them as picked; returns how many, 0: exhausted.
  * Raises on e. out: room for a batch, zeroed; what is in it after an error is the caller's, too. */
 int policy_round(Policy *p, Err *e, int batch, Candidate **out);
+/* For the next round: so many of the run's trials are given out already; total 0: nobody knows how many there are. */
+void policy_progress(Policy *p, int64_t done, int64_t total);
 /* What the candidates of rounds are to have (WANT_PROGRAM), besides what the scorer learns from; layout as in gen_steps. */
 void policy_want(Policy *p, unsigned want, int layout);
 /* of memory for what is known of states that were met before; 32 MiB by default */
@@ -120,7 +125,7 @@ int policy_sample_shares(Policy *p, int n, int cap, const char **name, int *coun
 
 /* One generation's figures, for progress lines. */
 /* kind: 0 sketches, 1 sample pass, 2 sampled, 3 generation (failed: invalid children so far), 4 evolved, 5 target
- * halved */
+ * halved, 6 neighbours of measured states taken (failed: those that were left) */
 typedef struct { int kind, iter, count, failed; double best, least, seconds, mutated, refused; } PolicyEvent;
 void policy_set_listener(Policy *p, void (*fn)(void *self, const PolicyEvent *ev), void *self);
 

@@ -53,6 +53,21 @@ void chain_begin(State *s, int window); /* tiles the window's consumer, attaches
 bool chain_ends(const State *s, int stage);
 void chain_end(State *s, int stage); /* tiles and attaches the expansion */
 
+/* ---- choices (choice.c): what a rule leaves open, decided at random or in every way, one after the other ---- */
+enum { CHOICE_DEPTH = 16 };
+typedef struct {
+  Rng *rng;  /* NULL: every way */
+  int at, n; /* of this way: decisions taken so far; decisions that are known */
+  int64_t taken[CHOICE_DEPTH], of[CHOICE_DEPTH];
+} Choice;
+bool choice_next(Choice *c);               /* after a way: on to the next; false: these were all */
+int64_t choose(Choice *c, int64_t n);      /* 0 to n - 1 */
+bool choose_one_in(Choice *c, int64_t n);  /* true in one of n draws */
+bool choose_chance(Choice *c, double p);   /* true with that probability */
+int choose_weighted(Choice *c, int n, const double *weight);
+void choose_order(Choice *c, int n, int *order);   /* 0 to n - 1 at random; or each pair of them in front */
+int choose_tries(const Choice *c, int n);  /* how often a rule that failed draws again: n times, or once for each way */
+
 /* ---- factors (factor.c) ---- */
 typedef struct FactorTable FactorTable; /* one per worker */
 FactorTable *factor_new(Arena *a);
@@ -135,13 +150,12 @@ Candidate *cand_make(MakeEnv *m, int n, const Step *steps, unsigned want, int la
 
 /* construct.c: sizes within the limits of the device; false: none found. */
 bool construct_sizes(MakeEnv *m, Rng *r, Plan *plan, Step *steps);
-void sp_shuffle(Rng *r, int n, int *order); /* 0 to n - 1 at random */
-int64_t construct_threads(const MakeEnv *m, Rng *r, int64_t extent);
-int64_t construct_vector(const MakeEnv *m, Rng *r, double row, double bytes);
+int64_t construct_threads(const MakeEnv *m, Choice *c, int64_t extent);
+int64_t construct_vector(const MakeEnv *m, Choice *c, double row, double bytes);
 
 /* tensor.c: all numbers of the step, or one of them anew; false: none found. */
 bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s);
-bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s);
+bool tensor_mutate(MakeEnv *m, Choice *c, const TensorPlan *p, Step *s);
 
 /* populate.c: a complete, annotated candidate from a sketch, in ctx's arena; NULL if a rule refuses. *why names the rule. */
 State *populate(MakeEnv *m, Rng *r, const char **why);
@@ -150,6 +164,6 @@ int sp_locations(const State *s, int stage, int cap, int (*out)[2]); /* 03 §3.3
 int sp_unroll_choices(const SearchTask *t, const int **out);
 
 /* mutate.c: a changed copy of a step list in ctx's arena; false: the drawn rule does not apply. */
-bool mutate(MakeEnv *m, Rng *r, int n, const Step *steps, int *n_out, Step **out);
-bool mutate_tile(MakeEnv *m, Rng *r, int n, Step *steps);
+bool mutate(MakeEnv *m, Choice *c, int n, const Step *steps, int *n_out, Step **out);
+bool mutate_tile(MakeEnv *m, Choice *c, int n, Step *steps);
 #endif

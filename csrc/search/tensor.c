@@ -151,18 +151,18 @@ bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
 }
 
 /* The terms are given: the choice behind the first numbers is that of warpgroups. */
-static int changed(const TensorPlan *p, Rng *r) {
-  int n = MATRIX_TERMS + (p->open.warpgroups != 0), f = (int)rng_below(r, n + (p->open.wide != 0));
+static int changed(const TensorPlan *p, Choice *c) {
+  int n = MATRIX_TERMS + (p->open.warpgroups != 0), f = (int)choose(c, n + (p->open.wide != 0));
   return f < MATRIX_TERMS ? f : f < n ? MATRIX_WARPGROUPS : MATRIX_WIDE;
 }
 
-bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
+bool tensor_mutate(MakeEnv *m, Choice *c, const TensorPlan *p, Step *s) {
   int64_t x[MATRIX_FIELDS] = {0};
-  for (int i = 0; i < TRIES; i++) {
+  for (int i = 0, tries = choose_tries(c, TRIES); i < tries; i++) {
     memcpy(x, s->list, (size_t)s->n * sizeof *x);
     x[MATRIX_TERMS] = p->open.terms;
-    int f = changed(p, r);
-    bool up = rng_below(r, 2) != 0;
+    int f = changed(p, c);
+    bool up = choose(c, 2) != 0;
     if (f == MATRIX_WARPGROUPS)
       x[f] = 3 - x[f];
     else if (f == MATRIX_WIDE)
@@ -173,8 +173,7 @@ bool tensor_mutate(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
       x[5] += up ? 1 : -1;
     else
       x[f] = up ? 2 * x[f] : x[f] / 2;
-    if (f < 2 && rng_below(r, 2) != 0)
-      x[f + 3] = up ? 2 * x[f + 3] : x[f + 3] / 2; /* the warps' tiles with the block's */
+    if (f < 2 && choose(c, 2) != 0) x[f + 3] = up ? 2 * x[f + 3] : x[f + 3] / 2; /* the warps' tiles with the block's */
     if (x[7] > 1) x[MATRIX_WIDE] = 0;
     if (!fits(m, p, x)) continue;
     s->list = arena_copy(ir_arena(m->ctx), x, (size_t)s->n * sizeof *x);

@@ -48,7 +48,7 @@ def events(p):
 
 def test_names_and_defaults():
     more = {"search_mode": "extended", "states_per_tiling_in_batch": 1, "states_per_tiling": 8, "double_buffer_prob": 0.0}
-    more |= {"thread_sums": 1, "tensor_cores": "auto", "warpgroups": 0, "wide_stores": 0}
+    more |= {"thread_sums": 1, "tensor_cores": "auto", "warpgroups": 0, "wide_stores": 0, "descent": 0.1}
     assert auto_scheduler.SketchPolicy.DEFAULT_PARAMS == {**REFERENCE, **more}
     given = dict(REFERENCE)
     auto_scheduler.SketchPolicy(task(), params=given, verbose=0)
@@ -315,7 +315,7 @@ def test_load_log_file_marks_states_as_measured(tmp_path):
 
 
 def test_numbers_out_of_range():
-    for name in ("eps_greedy", "sample_init_use_measured_ratio", "double_buffer_prob"):
+    for name in ("eps_greedy", "sample_init_use_measured_ratio", "double_buffer_prob", "descent"):
         for bad in (-0.1, 1.5, float("nan")):
             with pytest.raises(ValueError, match=name):
                 policy(matmul(8, 8, 8), CUDA, **{name: bad})

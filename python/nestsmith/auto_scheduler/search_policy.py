@@ -169,6 +169,9 @@ class SearchPolicy:
         """A run begins. `local`: the engine's own sessions measure what is proposed; `memory`: bytes that the search may take
         to remember what it need not do again."""
 
+    def begin_round(self, done, total):
+        """A round of a run begins: `done` of its `total` trials are given out already."""
+
     def cancel(self):
         """Makes a running `propose` or `learn` in another thread end soon, where that is possible."""
 
@@ -233,7 +236,9 @@ class SketchPolicy(SearchPolicy):
         products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these modes, 1 for others. ``warpgroups``:
         1 adds programs that do this by instructions of four warps (``wgmma``, compute capability 9.0), for which TF32 factors
         are cut off, not rounded; 0 (never) unless given. ``wide_stores``: 1 lets programs on tensor cores pass their results
-        through shared memory, so that a warp stores whole lines; 0 (never) unless given.
+        through shared memory, so that a warp stores whole lines; 0 (never) unless given. ``descent``: in the extended mode, the
+        share of a run's trials, its last ones, that are neighbours of the fastest measured state: candidates in which one
+        decision is another one, of each decision those that the cost model likes best. 0: none.
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int
@@ -261,6 +266,7 @@ class SketchPolicy(SearchPolicy):
         "tensor_cores": "auto",
         "warpgroups": 0,
         "wide_stores": 0,
+        "descent": 0.1,
     }
 
     def __init__(self, task, program_cost_model=None, params=None, seed=None, verbose=1, init_search_callbacks=None):
@@ -297,6 +303,8 @@ class SketchPolicy(SearchPolicy):
             text += f"#M+: {mutated:.0f}\t#M-: {refused:.0f}"
         elif kind == 4:
             text = f"EvolutionarySearch\t\t#s: {count}\tTime elapsed: {seconds:.2f}"
+        elif kind == 6:
+            text = f"Coordinate Descent\t\t#s: {count} of {count + failed} neighbours\tTime elapsed: {seconds:.2f}"
         else:
             text = f"#Target has been reduced to {count} due to too many failures or duplications"
         emit(text)
@@ -361,6 +369,9 @@ class SketchPolicy(SearchPolicy):
         self.engine.remember(min(memory, 32 << 20))
         if local:
             self.engine.want_programs(int(self.search_task.layout_rewrite_option or 0))
+
+    def begin_round(self, done, total):
+        self.engine.progress(done, total)
 
     def learn(self, inputs, results):
         for i, r in zip(inputs, results):

@@ -635,6 +635,7 @@ def tune_alone(policy, options, measurer):
         try:
             while count < total:
                 n = min(options.round_size(), total - count)
+                policy.begin_round(count, total)
                 states = search.result(policy.propose, n)
                 if not states:
                     measurer.progress.say("It seems all candidates in the search space have been measured.")

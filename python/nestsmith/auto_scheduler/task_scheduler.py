@@ -458,7 +458,7 @@ class TaskScheduler:
                 elif what == "search":
                     self._call("pre_tune", task)
                     m.progress.task(f"{task + 1}/{len(self.tasks)} {short(self.tasks[task].desc)}")
-                    job = search.submit(self._search, task, n)
+                    job = search.submit(self._search, task, n, self._rounds.planned - n)
                 elif what == "stale":
                     m.progress.say(
                         f"Stop early since no performance improvement in the last {self.early_stopping_all} measurement trials."
@@ -490,7 +490,7 @@ class TaskScheduler:
         else:
             self._count(task, [], [])
 
-    def _search(self, task, n):
+    def _search(self, task, n, done):
         """In the search thread: proposes and submits. Returns the batch, or why there is none. What users' rules, models
         and policies raise comes out of the thread as it is."""
         policy = self.search_policies[task]
@@ -500,6 +500,7 @@ class TaskScheduler:
                 self._start_from_run(task)
             if type(policy).continue_search_one_round is not SearchPolicy.continue_search_one_round:
                 return "the policy measures by itself"
+            policy.begin_round(done, self.tune_option.num_measure_trials)
             states = policy.propose(n)
         except NothingFound as e:
             return str(e)
