@@ -55,7 +55,9 @@ static void clean_cache(void *arg) {
 }
 
 /* The connection is closed. If the tuner is gone, the whole group ends; which thread notices first does not matter. It may be
- * well and only end this worker, or its socket may close a moment before it has let go of everything else. */
+ * well and only end this worker, which then must not linger, or its socket may close a moment before it has let go of everything
+ * else: half a second tells them apart. A tuner that takes longer to die leaves files that the next one removes (tmpdir_new, the
+ * cache's own sweep). */
 static void follow_tuner(const Watch *w) {
   Clean c = {.parent = w->parent};
   shutdown(w->sock, SHUT_RDWR);
