@@ -229,6 +229,7 @@ static void round_body(void *arg) {
   Policy *p = c->p;
   pol_workers_open(p);
   int due = descent_due(p, c->batch), found = 0;
+  p->total = 0; /* that was said of this round alone */
   if (due) descend(p, due, &found, c->made);
   Candidate **last =
       c->made + (c->batch - found); /* where they are out of the way, and not lost if an error ends this */

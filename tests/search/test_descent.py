@@ -129,6 +129,11 @@ def test_exactly_the_share_that_is_asked_for():
     assert due(92, share=0.0) == 0 and due(92, search_mode="compatible") == 0
     assert due(4, share=1.0) == 8
     assert due(92, measured=0) == 0  # nothing to begin at: all are bred
+    p, _ = begun("matmul on a GPU", share=0.1)
+    log = taken(p)
+    p.progress(92, 100)
+    p.round(8), p.round(8)
+    assert log[0][0] == 8 and len(log) == 1  # what is said of a round is said of that one alone
 
 
 def test_what_is_bred_does_not_change():
