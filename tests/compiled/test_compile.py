@@ -332,7 +332,7 @@ def test_report_and_export(net, compiled, tmp_path):
     assert [r.schedule for r in report.rows] == ["default"] * len(report.rows) and abs(sum(r.share for r in report.rows) - 1) < 1e-6
     assert report.kernels == sum(r.seconds for r in report.rows) and report.total > 0
     by_name = {r.name: r for r in report.rows}
-    first = by_name["nn_conv2d_add_nn_relu"]
+    first = by_name["layout_transform_nn_conv2d_add_nn_relu"]
     assert round(first.gflops * first.seconds * 1e9) == 2 * 16 * 16 * 16 * 27 + 2 * 16 * 16 * 16  # as relay's tasks count
     assert round(first.gbytes * first.seconds * 1e9) == 4 * (16 * 16 * 3 + 16 * 27 + 16 + 16 * 16 * 16) and first.limit > 0
     assert first.layer == "first" and [r.name for r in report.rows if r.layer == "second"] == [

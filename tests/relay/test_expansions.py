@@ -61,3 +61,28 @@ def test_one_kernel_where_it_is_asked_for():
 def test_other_chains_are_two_kernels(case):
     made = kernels(bottleneck(**case))
     assert [k for k in made if k.count("conv2d") > 1] == [] and sum(k.count("conv2d") for k in made) == 2
+
+
+IMAGE = {**ON, "relay.FuseOps.first_layout": True}
+
+
+def first(channels=3, kernel=3, reader=None, wide=False):
+    """An image brought into NHWC, a convolution of it and, if `wide`, a depthwise one; `reader` makes another result of the image."""
+    x = relay.layout_transform(relay.var("x", shape=(1, channels, 8, 8)), "NCHW", "NHWC")
+    sizes = {"channels": 16, "kernel_size": kernel, "padding": kernel // 2, "data_layout": "NHWC"}
+    e = nn.relu(nn.conv2d(x, relay.const(np.ones((kernel, kernel, channels, 16), "float32")), kernel_layout="HWIO", **sizes))
+    if wide:
+        taps = relay.const(np.ones((3, 3, 16, 1), "float32"))
+        e = nn.relu(nn.conv2d(e, taps, groups=16, kernel_layout="HWOI", **{**sizes, "kernel_size": 3, "padding": 1}))
+    return relay.Tuple([e, reader(x)]) if reader else e
+
+
+def test_an_image_is_read_as_it_lies():
+    assert kernels(first(), IMAGE) == [["layout_transform", *SECOND]]
+    assert kernels(first(wide=True), IMAGE) == [["layout_transform", *SECOND, *SECOND]]
+    assert kernels(first()) == [["layout_transform"], SECOND]
+
+
+@pytest.mark.parametrize("case", [{"channels": 8}, {"kernel": 7}, {"reader": nn.softmax}])
+def test_other_changes_of_layout_are_kernels(case):
+    assert ["layout_transform"] in [k[:1] for k in kernels(first(**case), IMAGE) if "conv2d" not in k]

@@ -186,6 +186,7 @@ def _convolutions(body, layout):
     return sum(getattr(e.attrs, "data_layout", "") == layout for e in convolutions)
 
 
+_ON_CPUS = ("relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels")
 _ON_GPUS = ("relay.column_weights", "relay.for_tensor_cores", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
 
 
@@ -195,7 +196,7 @@ def _context(layout, target, precision):
     if "cpu" in target.keys or target.has_tensor_cores:
         config["relay.winograd"] = "fastest"
     if "cpu" in target.keys:
-        config |= {"relay.FuseOps.expansions": True, "relay.fill_channels": True}
+        config |= dict.fromkeys(_ON_CPUS, True)
     if "gpu" in target.keys:
         config |= dict.fromkeys(_ON_GPUS, True)
     if target.has_tensor_cores and PRECISIONS[precision] != "strict":

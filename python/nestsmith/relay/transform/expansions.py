@@ -11,11 +11,11 @@ from ..expr import Call, Constant, Var
 from ..op.nn.convolution import is_depthwise
 from .moves import static_shape
 
-__all__ = ["expanded_by"]
+__all__ = ["expanded_by", "is_plain", "reads_image"]
 
 _BETWEEN = ("add", "nn.bias_add", "nn.relu", "clip", "multiply")
 _LANES = 8  # channels that come in such groups fill vectors
-_IMAGE = 4  # channels, at most
+_IMAGE = 4  # channels that an image has, at most
 
 
 def _kernel(call):
@@ -34,12 +34,23 @@ def _wants_tiles(call):
     return same and static_shape(call)[3] % _LANES == 0 and 1 < taps[0] * taps[1] <= 49 and any(int(p) for p in a.padding)
 
 
+def is_plain(call):
+    """Whether a convolution is one of all channels, in NHWC with weights in HWIO."""
+    a = call.attrs
+    return (a.data_layout, a.kernel_layout, a.groups) == ("NHWC", "HWIO", 1) and a.out_layout in ("", "NHWC")
+
+
+def reads_image(call):
+    """Whether a call is a convolution in NHWC, of 3x3 at most, whose data have so few channels as an image."""
+    if call.op_name != "nn.conv2d" or static_shape(call) is None or not is_plain(call):
+        return False
+    return static_shape(call.args[0])[3] <= _IMAGE and max(_kernel(call)) <= 3
+
+
 def _expands(call):
     """Whether a call is a convolution whose results are many and cost little each: some are computed twice, where tiles meet."""
-    a, channels = call.attrs, static_shape(call.args[0])[3]
-    plain = (a.data_layout, a.kernel_layout, a.groups) == ("NHWC", "HWIO", 1) and a.out_layout in ("", "NHWC")
-    few = _kernel(call) == (1, 1) or (channels <= _IMAGE and max(_kernel(call)) <= 3)
-    return plain and few and channels < static_shape(call)[3]
+    few = is_plain(call) and (_kernel(call) == (1, 1) or reads_image(call))
+    return few and static_shape(call.args[0])[3] < static_shape(call)[3]
 
 
 def expanded_by(value, reader, same_group):

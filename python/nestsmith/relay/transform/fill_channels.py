@@ -13,6 +13,7 @@ from .. import op
 from .. import passes as _t
 from ..expr import Call, Constant, children, const, post_order, rewrite, with_children
 from ..infer import infer_type
+from .expansions import is_plain
 from .moves import static_shape
 
 __all__ = ["FillChannels"]
@@ -35,10 +36,8 @@ def _chain(mean, readers):
     while isinstance(e, Call) and readers[id(e)] == 1:
         chain.append(e)
         if e.op_name == "nn.conv2d":
-            a = e.attrs
-            plain = (a.data_layout, a.kernel_layout, a.groups) == ("NHWC", "HWIO", 1) and a.out_layout in ("", "NHWC")
             whole = static_shape(e) is not None and static_shape(e)[3] == static_shape(mean)[3]
-            return chain[::-1] if plain and whole and isinstance(e.args[1], Constant) else []
+            return chain[::-1] if is_plain(e) and whole and isinstance(e.args[1], Constant) else []
         if e.op_name not in _BETWEEN or e.attrs.get("axis", 3) not in (-1, 3) or not all(isinstance(x, Constant) for x in e.args[1:]):
             break
         e = e.args[0]

@@ -31,7 +31,7 @@ from ..expr import (
 from ..infer import infer_type
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType
-from .expansions import expanded_by
+from .expansions import expanded_by, reads_image
 from .moves import PRODUCTS, is_move
 
 __all__ = ["FuseOps", "DefuseOps"]
@@ -241,6 +241,19 @@ def _expansion(n, nodes):
     return expanded_by(n.expr, n.parent.expr, lambda a, b: nodes[id(a)].root() is nodes[id(b)].root()) is not None
 
 
+def _first_layout(n, nodes):
+    """Whether a node brings an image into the layout of the one convolution that reads it. That takes it element by element anyway, and
+    each element few times."""
+    e, p = n.expr, n.parent.expr
+    if not isinstance(e, Call) or e.op_name != "layout_transform" or n.root() is not n or any(u is not n.parent for u, _ in n.users):
+        return False
+    return isinstance(p, Call) and p.args[0] is e and reads_image(p) and _path_ok(n, n.parent, _into_master)
+
+
+# What an operator takes in that TVM leaves apart, by the setting relay.FuseOps.* that asks for it.
+_TAKES = {"into_products": _moves_into_product, "expansions": _expansion, "first_layout": _first_layout}
+
+
 def _try(n, phase, max_depth, takes=()):
     if n.gpattern == OPAQUE or n.parent is None:
         return
@@ -329,17 +342,16 @@ class _Builder:
         return with_children(e, [self.out[id(c)] for c in children(e)])
 
 
-def fuse(func, opt_level, max_depth=256, link_params=False, into_products=False, expansions=False):
-    """`func` with its operators grouped into primitive functions. With `into_products` a product of matrices takes in the reshapes,
-    transposes and slices that only it reads; with `expansions` a depthwise convolution takes in the 1x1 convolution that only it reads."""
+def fuse(func, opt_level, max_depth=256, link_params=False, takes=()):
+    """`func` with its operators grouped into primitive functions; `takes` names what of `_TAKES` is done besides."""
     infer_type(func)
     order, nodes = _index(func.body, func.params)
     _post_dominate(order)
-    takes = [rule for rule, on in ((_moves_into_product, into_products), (_expansion, expansions)) if on]
+    rules = [partial(_TAKES[name], nodes=nodes) for name in takes]
     if opt_level > 0:
         for phase in range(3):
             for n in order:
-                _try(n, phase, max_depth, [partial(rule, nodes=nodes) for rule in takes])
+                _try(n, phase, max_depth, rules)
     builder = _Builder(nodes, link_params)
     for n in order:
         builder.out[id(n.expr)] = builder.visit(n)
@@ -353,7 +365,8 @@ def FuseOps(fuse_opt_level=-1):
     def run(func, mod, ctx):
         level = fuse_opt_level if fuse_opt_level >= 0 else ctx.opt_level
         depth = int(ctx.config.get("relay.FuseOps.max_depth", 256))
-        return fuse(func, level, depth, *(bool(ctx.config.get(f"relay.FuseOps.{k}")) for k in ("link_params", "into_products", "expansions")))
+        asked = [k for k in ("link_params", *_TAKES) if ctx.config.get(f"relay.FuseOps.{k}")]
+        return fuse(func, level, depth, "link_params" in asked, [k for k in asked if k in _TAKES])
 
     return run
 
