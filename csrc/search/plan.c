@@ -232,6 +232,9 @@ bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps
   return gpu_fits(hw, &need) == FIT_OK;
 }
 
+/* On tensor cores warps' products and warpgroups' have a sketch each, which differ in this alone. */
+static bool by_warpgroups(const Step *s) { return matrix_tile(s->n, s->list).warpgroups != 0; }
+
 /* The sketch that a complete candidate was made from: its steps begin with the sketch's, sizes apart; -1: none. */
 int plan_sketch_of(const MakeEnv *m, int n, const Step *steps) {
   for (int i = 0; i < m->n_sketch; i++) {
@@ -243,6 +246,7 @@ int plan_sketch_of(const MakeEnv *m, int n, const Step *steps) {
       if (p->kind != q->kind || p->stage != q->stage || p->iter != q->iter || p->n != q->n || p->a != q->a ||
           p->extent != q->extent)
         break;
+      if (p->kind == STEP_MM && by_warpgroups(p) != by_warpgroups(q)) break;
     }
     if (k == s->step.len) return i;
   }
