@@ -88,9 +88,11 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
             "too) nor 3 (for float32 as three "
             "products of TF32, too)",
             par->tensor_cores);
-  err_check(e, par->warpgroups == 0 || par->warpgroups == 1,
-            "search parameters: warpgroups %d is neither 0 (never) nor 1 (where tensor cores are used)",
-            par->warpgroups);
+  err_check(
+      e, par->warpgroups >= 0 && par->warpgroups <= 2,
+      "search parameters: warpgroups %d is neither 0 (never), 1 (where tensor cores are used) nor 2 (products of two "
+      "slices at a time, too)",
+      par->warpgroups);
   err_check(e, par->wide_stores == 0 || par->wide_stores == 1,
             "search parameters: wide_stores %d is neither 0 (never) nor 1 (where tensor cores are used)",
             par->wide_stores);

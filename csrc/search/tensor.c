@@ -76,7 +76,7 @@ bool tensor_sketch(const SketchEnv *env, State *s, bool warpgroups) {
   if (warpgroups && (three || !env->par->warpgroups || !matrix_groups(t))) return false;
   for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
   open[MATRIX_TERMS] = three ? 3 : 1;
-  if (!warpgroups) open[MATRIX_WARPGROUPS] = 0;
+  if (!warpgroups || env->par->warpgroups == 1) open[MATRIX_WARPGROUPS] = warpgroups;
   int n = env->par->wide_stores ? MATRIX_FIELDS : warpgroups ? MATRIX_WIDE : three ? MATRIX_WARPGROUPS : MATRIX_TERMS;
   state_apply(s, (Step){.kind = STEP_MM, .stage = root, .n = n, .list = open});
   return true;
@@ -124,6 +124,9 @@ static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
 
 static int64_t power(Rng *r, int64_t least, int n) { return least << rng_below(r, n); }
 
+/* Whether warpgroups may multiply two slices at a time, too. */
+static bool two_slices(const TensorPlan *p) { return p->open.warpgroups == SIZE_OPEN; }
+
 static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   int64_t step = 32 / dtype_bytes(p->v.type);
   x[3] = p->open.warpgroups ? power(r, 64, 2) : power(r, 16, 3), x[4] = power(r, 8, p->open.warpgroups ? 6 : 4);
@@ -133,7 +136,7 @@ static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   x[6] = rng_below(r, TURNED_ONE_IN) == 0;
   x[7] = power(r, 1, 5);
   x[MATRIX_TERMS] = p->open.terms;
-  x[MATRIX_WARPGROUPS] = p->open.warpgroups ? 1 + rng_below(r, 2) : 0;
+  x[MATRIX_WARPGROUPS] = two_slices(p) ? 1 + rng_below(r, 2) : p->open.warpgroups;
   x[MATRIX_WIDE] = p->open.wide && x[7] == 1 ? rng_below(r, 2) : 0;
 }
 
@@ -150,9 +153,9 @@ bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
   return best[0] > 0;
 }
 
-/* The terms are given: the choice behind the first numbers is that of warpgroups. */
+/* The terms are given: the choice behind the first numbers is that of warpgroups' slices, if it is one. */
 static int changed(const TensorPlan *p, Choice *c) {
-  int n = MATRIX_TERMS + (p->open.warpgroups != 0), f = (int)choose(c, n + (p->open.wide != 0));
+  int n = MATRIX_TERMS + two_slices(p), f = (int)choose(c, n + (p->open.wide != 0));
   return f < MATRIX_TERMS ? f : f < n ? MATRIX_WARPGROUPS : MATRIX_WIDE;
 }
 
@@ -161,6 +164,7 @@ bool tensor_mutate(MakeEnv *m, Choice *c, const TensorPlan *p, Step *s) {
   for (int i = 0, tries = choose_tries(c, TRIES); i < tries; i++) {
     memcpy(x, s->list, (size_t)s->n * sizeof *x);
     x[MATRIX_TERMS] = p->open.terms;
+    if (!two_slices(p)) x[MATRIX_WARPGROUPS] = p->open.warpgroups; /* of a measured state it may be another */
     int f = changed(p, c);
     bool up = choose(c, 2) != 0;
     if (f == MATRIX_WARPGROUPS)

@@ -49,12 +49,12 @@ def sketches(tensors, **how):
 def test_who_may_use_them():
     half, brain, single = (dense(40, 24, 72, t) for t in ("float16", "bfloat16", "float32"))
     for tensors in (half, brain):
-        assert sketches(tensors) == sketches(tensors, tensor_cores=1) == [False, True]
+        assert sketches(tensors) == sketches(tensors, tensor_cores=1) == [False, True, True]
         assert sketches(tensors, tensor_cores=0) == sketches(tensors, search_mode="compatible") == [False]
         assert sketches(tensors, target="cuda -arch=sm_75") == [False]
     assert not any(sketches(single)) and not any(sketches(single, math="tf32", tensor_cores=1))
     for how in ({"math": "float32x3"}, {"math": "tf32"}, {"math": "tf32", "tensor_cores": 2}):
-        assert sum(sketches(single, **how)) == 1
+        assert sum(sketches(single, warpgroups=0, **how)) == 1
     with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 as float32x3"):
         policy(single, math="float32x3", tensor_cores=2)
     with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 strictly"):
@@ -203,17 +203,17 @@ def by_warpgroups(state):
 
 def test_who_may_use_warpgroups():
     half, single = dense(40, 24, 72, "float16"), dense(40, 24, 72, "float32")
-    assert sketches(half, warpgroups=1) == [False, True, True] and sketches(half) == [False, True]
+    assert sketches(half, warpgroups=1) == sketches(half) == [False, True, True] and sketches(half, warpgroups=0) == [False, True]
     assert sum(sketches(single, math="tf32", warpgroups=1)) == 2 and not any(sketches(single, warpgroups=1))
     assert sum(sketches(single, math="float32x3", warpgroups=1)) == 1
     for sm in (80, 100, 120):
         assert sum(sketches(half, warpgroups=1, target=f"cuda -arch=sm_{sm}")) == 1
-    with pytest.raises(ValueError, match="warpgroups 2 is neither 0"):
-        sketches(half, warpgroups=2)
+    with pytest.raises(ValueError, match="warpgroups 3 is neither 0"):
+        sketches(half, warpgroups=3)
 
 
 def drawn_by_warpgroups(tensors, seed, math, n):
-    p = policy(tensors, seed=seed, math=math, warpgroups=1, wide_stores=seed % 2, sample_init_min_population=60)
+    p = policy(tensors, seed=seed, math=math, warpgroups=2, wide_stores=seed % 2, sample_init_min_population=60)
     drawn = [s for s in p.sample_initial_population() if by_warpgroups(s)]
     assert len(drawn) >= n
     return p, drawn
@@ -257,13 +257,13 @@ def is_wide(state):
     return "wide stores" in str(state)
 
 
-@pytest.mark.parametrize("dtype,math,more", [("float16", None, {}), ("float32", "tf32", {}), ("float16", None, {"warpgroups": 1})])
-def test_wide_stores(dtype, math, more):
+@pytest.mark.parametrize("dtype,math,warpgroups", [("float16", None, 0), ("float32", "tf32", 0), ("float16", None, 1)])
+def test_wide_stores(dtype, math, warpgroups):
     """A choice of its own where it is asked for, of sums that one block adds up."""
     tensors = dense(33, 24, 72, dtype)
-    assert not any(map(is_wide, policy(tensors, math=math, **more).sample_initial_population()))
-    p = policy(tensors, math=math, wide_stores=1, sample_init_min_population=60, **more)
-    assert sum("MM" in str(s.transform_steps) for s in p.generate_sketches()) == 1 + len(more)
+    assert not any(map(is_wide, policy(tensors, math=math, warpgroups=warpgroups, wide_stores=0).sample_initial_population()))
+    p = policy(tensors, math=math, warpgroups=warpgroups, sample_init_min_population=60)
+    assert sum("MM" in str(s.transform_steps) for s in p.generate_sketches()) == 1 + warpgroups
     drawn = [s for s in p.sample_initial_population() if has_step(s)]
     bred = [s for s in p.evolutionary_search(drawn, 128) if has_step(s)]
     for states in (drawn, bred):
@@ -279,6 +279,32 @@ def test_wide_stores(dtype, math, more):
     assert again.state.transform_steps == wide[0].transform_steps
     with pytest.raises(ValueError, match="wide_stores 2 is neither 0"):
         sketches(tensors, math=math, wide_stores=2)
+
+
+def test_defaults_go_by_the_target():
+    """On compute capability 9.0, where they were measured, there are wide stores and warpgroups of one slice at a time; elsewhere
+    the search draws what it draws without them."""
+    tensors = dense(256, 256, 256, "float16")
+
+    def drawn(sm, **params):
+        return [str(s) for s in policy(tensors, target=f"cuda -arch=sm_{sm}", **params).sample_initial_population()]
+
+    assert drawn(90) == drawn(90, warpgroups=1, wide_stores=1) != drawn(90, warpgroups=0, wide_stores=0)
+    for sm in (80, 89, 120):
+        assert drawn(sm) == drawn(sm, warpgroups=0, wide_stores=0) != drawn(sm, wide_stores=1)
+    with pytest.raises(ValueError, match="wide_stores: 'always' is unknown"):
+        sketches(tensors, wide_stores="always")
+
+
+def test_two_slices_at_a_time_are_for_who_asks():
+    tensors = dense(256, 256, 256, "float16")
+    two = next(s for s in policy(tensors, warpgroups=2).sample_initial_population() if "two slices" in str(s))
+    p = policy(tensors)
+    assert any(map(by_warpgroups, p.sample_initial_population()))
+    assert not any("two slices" in str(s) for s in p.sample_initial_population())
+    bred = p.evolutionary_search([two], 128)
+    assert len(bred) > 10 and {str(s) for s in bred if "two slices" in str(s)} <= {str(two)}
+    assert sum("two slices" in str(s) for s in policy(tensors, warpgroups=2).evolutionary_search([two], 128)) > 10
 
 
 @pytest.mark.parametrize("dtype,math", [("float16", None), ("float32", "tf32")])
@@ -386,6 +412,6 @@ def test_a_round_shares_its_trials():
         states = p.propose(16)
         tiles = [next(s[2] for s in x.transform_steps if s[0] == "MM") for x in states if has_step(x)]
         assert len(states) - len(tiles) == n_ordinary
-        cut = Counter((n[1], n[0], n[7]) if n[6] else (n[0], n[1], n[7]) for n in tiles)
+        cut = Counter((n[9] > 0, *((n[1], n[0]) if n[6] else (n[0], n[1])), n[7]) for n in tiles)
         assert max(cut.values()) <= 4
     assert [has_step(s) for s in policy([x, w, topi.nn.conv2d_nhwc(x, w, 1, 1, 1)], model="analytic").propose(1)] == [True]

@@ -208,6 +208,15 @@ def _tensor_cores(task, asked):
     return asked
 
 
+def _wide_stores(task, asked):
+    """What the search parameter stands for in a task."""
+    if not isinstance(asked, str):
+        return asked
+    check.one_of_names("search parameter wide_stores:", asked, ("auto",))
+    machine = task.engine_target().machine  # None: a CPU
+    return int(machine is not None and machine["sm"] == 90)
+
+
 class SketchPolicy(SearchPolicy):
     """Sketches, random completion, evolution by mutation.
 
@@ -235,10 +244,11 @@ class SketchPolicy(SearchPolicy):
         well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is "tf32", 3 instead with three such
         products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these modes, 1 for others. ``warpgroups``:
         1 adds programs that do this by instructions of four warps (``wgmma``, compute capability 9.0), for which TF32 factors
-        are cut off, not rounded; 0 (never) unless given. ``wide_stores``: 1 lets programs on tensor cores pass their results
-        through shared memory, so that a warp stores whole lines; 0 (never) unless given. ``descent``: in the extended mode, the
-        share of a run's trials, its last ones, that are neighbours of the fastest measured state: candidates in which one
-        decision is another one, of each decision those that the cost model likes best. 0: none.
+        are cut off, not rounded, 2 such of two slices at a time as well; 0: never. ``wide_stores``: 1 lets programs on tensor
+        cores pass their results through shared memory, so that a warp stores whole lines, 0: never; "auto": 1 on compute
+        capability 9.0, where it was measured, 0 elsewhere. ``descent``: in the extended mode, the share of a run's trials,
+        its last ones, that are neighbours of the fastest measured state: candidates in which one decision is another one, of
+        each decision those that the cost model likes best. 0: none.
     seed : int, optional
         Equal seeds give equal searches, whatever the number of threads; random if missing.
     verbose : int
@@ -264,8 +274,8 @@ class SketchPolicy(SearchPolicy):
         "states_per_tiling": 8,
         "double_buffer_prob": 0.0,
         "tensor_cores": "auto",
-        "warpgroups": 0,
-        "wide_stores": 0,
+        "warpgroups": 1,
+        "wide_stores": "auto",
         "descent": 0.1,
     }
 
@@ -279,6 +289,7 @@ class SketchPolicy(SearchPolicy):
         self.params, self.program_cost_model = params, model
         self.seed = seed or random.randint(1, 1 << 30)
         engine = {**params, "tensor_cores": _tensor_cores(task, params["tensor_cores"])}
+        engine["wide_stores"] = _wide_stores(task, params["wide_stores"])
         if isinstance(model, RandomModel):
             engine["evolutionary_search_num_iters"] = min(2, engine["evolutionary_search_num_iters"])
         self.engine = _core.Policy(task.compute_dag, task.engine_target(), engine, self.seed, threads())
