@@ -1,6 +1,7 @@
 """Products of matrices and convolutions on tensor cores beside cuBLAS and cuDNN, as PyTorch calls them.
 
     python benchmarks/tensor_cores.py [--groups cubes,bert1,...] [--types float16,tf32] [--trials 64] [--seconds 240] [--out FILE]
+    python benchmarks/tensor_cores.py --dry [--groups ...] [--types ...]
 
 Every case is a task that is tuned with so many trials (those of a group and type in one run, in turn), checked against PyTorch on small
 integers, to the bit, and timed in turn with the peer's kernel, both in CUDA graphs of 20 calls. A row is kept in --rows as soon as it
@@ -97,21 +98,22 @@ def stored_as(precision):
     return precision if precision in ("float16", "bfloat16") else "float32"
 
 
-def task_of(case, precision):
+def task_of(case, precision, target="cuda"):
     """The task of a case, known by its tensors."""
     tensors = case.tensors(stored_as(precision))
     key = auto_scheduler.workload_registry.register_workload_tensors(_core.ComputeDAG(tensors).workload_key(), tensors)
-    return auto_scheduler.SearchTask(workload_key=key, target="cuda", math=PRECISIONS[precision], desc=case.name)
+    return auto_scheduler.SearchTask(workload_key=key, target=target, math=PRECISIONS[precision], desc=case.name)
 
 
 def launcher(torch, state, tensors, arch, arrays):
     """The kernels of a state as a call on PyTorch's stream."""
     source, manifest = _core.program(state, tensors, ns.target.Target(f"cuda -arch={arch}").engine(), "kernel")
     manifest, source = json.loads(manifest), 'extern "C" {\n' + source + "\n}\n"
+    capability = arch[3:] + ("a" if "wgmma" in source else "")  # instructions of this one GPU alone
     work = [torch.empty(w["bytes"], dtype=torch.uint8, device="cuda") for w in manifest["work"]]
     calls = []
     for k in manifest["kernels"]:
-        f = torch.cuda._compile_kernel(source, k["name"], compute_capability=arch[3:])
+        f = torch.cuda._compile_kernel(source, k["name"], compute_capability=capability)
         if k["dyn_shared_bytes"] >= 48 << 10:
             f.set_shared_memory_config(k["dyn_shared_bytes"])
         args = [arrays[p["index"]] if p["kind"] == "arg" else work[p["index"]] for p in k["params"]]
@@ -217,6 +219,20 @@ def measure(group, precision, args, end):
         print(f"{line}{wrong}  {found['schedule']}", flush=True)
 
 
+def dry(args):
+    """Without a GPU: what the first round of each case would measure on sm_90, and whether the first of it compiles."""
+    for group in args.groups.split(","):
+        for precision in args.types.split(","):
+            for case in GROUPS[group]:
+                task = task_of(case, precision, "cuda -arch=sm_90")
+                policy = auto_scheduler.SketchPolicy(task, "analytic", params={"evolutionary_search_population": 512}, seed=1, verbose=0)
+                states = policy.propose(8)
+                engine = task.target.engine()
+                binary = _core.build(engine, _core.candidate_source(ns.states.core_state(states[0]), engine)[0], 0, "")[0]
+                found = [re.search(r"tensor cores: (.*)", str(s)) for s in states]
+                print(group, precision, case.name, len(binary), *[m.group(1) if m else "ordinary" for m in found], sep=" | ", flush=True)
+
+
 def table(rows):
     """(text of the rows, text of the means)."""
     lines = ["| Group | Type | Case | nestsmith, us | peer, us | times as fast | TFLOP/s | bits | schedule |", "|---" * 9 + "|"]
@@ -259,11 +275,14 @@ def main():
     parser.add_argument("--trials", type=int, default=64, help="per case")
     parser.add_argument("--seconds", type=float, default=7200, help="it ends after them")
     parser.add_argument("--rows", default="tensor_cores", help="folder of rows and tuning logs")
+    parser.add_argument("--dry", action="store_true", help="without a GPU: what would be measured first")
     parser.add_argument("--out", help="where the table goes (default: docs/results/tensor-cores-GPU.md)")
     args = parser.parse_args()
     for what, given, known in (("group", args.groups, GROUPS), ("type", args.types, PRECISIONS)):
         if wrong := [n for n in given.split(",") if n not in known]:
             parser.error(f"{what} {wrong[0]!r} is not known; known are {', '.join(known)}")
+    if args.dry:
+        return dry(args)
     os.makedirs(args.rows, exist_ok=True)
     begin = time.time()
     plan = [(g, p) for p in args.types.split(",") for g in args.groups.split(",")]
