@@ -330,6 +330,25 @@ def test_everything_that_is_missing_in_branches_is_said_at_once():
     assert outputs(*relay.frontend.from_onnx(branching(two, good, False)), x=x)[0].tolist() == [-1, -2, -3]  # never taken
 
 
+def test_what_a_branch_knows_is_known_behind_it():
+    """Unique has no converter: it is computed if its input does not depend on the data, as after an If that makes constants."""
+    three = lambda *v: [helper.make_node("Constant", [], ["out"], value=numpy_helper.from_array(np.array(v, "float32")))]  # noqa: E731
+    behind = [helper.make_node("Unique", ["y"], ["u"], name="uni"), helper.make_node("ReduceMax", ["u"], ["m"], keepdims=0),
+              helper.make_node("Add", ["x", "m"], ["z"])]  # fmt: skip
+
+    def extended(proto):
+        proto.graph.node.extend(behind)
+        proto.graph.output[0].name = "z"
+        return relay.frontend.from_onnx(proto)
+
+    x = np.array([1, 2, 3], "float32")
+    for condition, most in ((True, 7), (False, 9)):
+        assert outputs(*extended(branching(three(7, 5, 7), three(9, 9, 9), condition)), x=x)[0].tolist() == (x + most).tolist()
+    data = [helper.make_node("Neg", ["x"], ["out"])]
+    with pytest.raises(OpNotImplemented, match=r"1 operator that .*\n  Unique: 1 node \(uni\)"):
+        extended(branching(data, data))
+
+
 @pytest.mark.parametrize(("said", "given", "text"), [(99, None, "the model says version 99 of its operators.*knows versions 1 to"),
                                                      (17, 99, "opset is 99; the installed onnx")])  # fmt: skip
 def test_versions_that_nobody_knows(said, given, text):

@@ -236,17 +236,21 @@ class _Graph:
 
     def check(self):
         """Raises OpNotImplemented with all that cannot be imported."""
-        self._missing(self.proto.graph, ()).check()
+        self._missing(self.proto.graph, set()).check()
 
     def _missing(self, graph, known):
         """What cannot be imported of a graph, or of a branch. Of an If that is still open both branches must have something: a network
-        that never takes the one is none the worse. known: names of values from outside that do not depend on the data."""
+        that never takes the one is none the worse. known: a set of the names of values that do not depend on the data; those of the graph
+        are added."""
         missing = Unsupported("ONNX model", "register a converter with nestsmith.relay.frontend.converter")
-        known = {*known, *(t.name for t in graph.initializer)}
+        known.update(t.name for t in graph.initializer)
         for node in graph.node:
             name, label = _name(node), node.name or (node.output[0] if node.output else "")
             if name == "If":
-                branches = [self._missing(a.g, known).nodes for a in node.attribute if a.HasField("g")]
+                inside = [(a.g, set(known)) for a in node.attribute if a.HasField("g")]
+                branches = [self._missing(branch, there).nodes for branch, there in inside]
+                for branch, there in inside:
+                    known.update(mine for mine, its in zip(node.output, branch.output) if its.name in there)
                 for op, names in (row for found in branches if all(branches) for row in found.items()):
                     for inner in names:
                         missing.add(op, f"{inner} in a branch of If {label}")
@@ -453,7 +457,7 @@ class _Graph:
                 "one of the cases"
             )
         branch = next(a.g for a in node.attribute if a.name == ("then_branch" if cond.data.item() else "else_branch"))
-        self._missing(branch, (name for name, e in values.items() if known(e))).check()
+        self._missing(branch, {name for name, e in values.items() if known(e)}).check()
         inner = dict(values)
         for t in branch.initializer:
             inner[t.name] = _constant(t)
