@@ -62,6 +62,21 @@ def test_biases_of_any_kind(between):
     assert np.allclose(got, m.get_output(0).numpy(), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_of_two_bytes_whose_sums_are_float32(dtype):
+    """NumPy has no bfloat16: such a constant holds bits, which are no numbers."""
+    _, weight, x = network()
+    e = nn.conv2d(relay.cast(relay.var("x", shape=x.shape), dtype), relay.const(weight, dtype), channels=136, kernel_size=1,
+                  data_layout="NHWC", kernel_layout="HWIO", out_dtype="float32")  # fmt: skip
+    mod = ns.IRModule.from_expr(nn.global_avg_pool2d(nn.relu(e), "NHWC"))
+    with ns.transform.PassContext(opt_level=3):
+        calls = [e for e in relay.expr.post_order(FillChannels()(mod)["main"].body) if isinstance(e, relay.expr.Call)]
+    filled_weight = next(e for e in calls if e.op_name == "nn.conv2d").args[1]
+    assert np.array_equal(filled_weight.numbers, np.pad(weight, [(0, 0)] * 3 + [(0, 8)]))
+    want = np.maximum(x @ weight[0, 0], 0).mean((1, 2), keepdims=True)
+    assert np.allclose(ns.compile(mod, {"x": x}, target="llvm", guess=False, verbose=0)(x), want, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "case",
     [

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import op
 from .. import passes as _t
-from ..expr import Call, Constant, children, const, post_order, rewrite, with_children
+from ..expr import Call, Constant, children, post_order, rewrite, with_children
 from ..infer import infer_type
 from .expansions import is_plain
 from .moves import static_shape
@@ -27,7 +27,7 @@ def _filled(e, more):
     """A constant with `more` zeros at the end of its last axis; one value for all channels stays as it is."""
     if e.data.ndim == 0 or e.data.shape[-1] == 1:
         return e
-    return const(np.pad(e.data, [(0, 0)] * (e.data.ndim - 1) + [(0, more)]), e.checked_type.dtype)
+    return Constant(np.pad(e.data, [(0, 0)] * (e.data.ndim - 1) + [(0, more)]), e.checked_type.dtype)
 
 
 def _chain(mean, readers):
