@@ -117,7 +117,8 @@ class CompiledModule:
         example = None
         for k, v in enumerate(given):
             if values.is_tensor(v):
-                given[k] = example = v.resolve_neg()  # PyTorch negates some views only when they are read
+                given[k] = v.resolve_neg()  # PyTorch negates some views only when they are read
+                example = given[k] if example is None else example
         with self._lock:
             if example is not None and self.device.device_type != 1:
                 values.finish(given)
