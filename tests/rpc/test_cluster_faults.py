@@ -271,6 +271,13 @@ def test_a_client_that_is_stopped_loses_its_device_and_hears_it_when_it_goes_on(
         assert remote.listdir() == ["x"]
 
 
+def test_a_device_that_gives_no_answer_in_time_is_lost_for_that(quick, closing):
+    """It is reached; an answer within 0 s nobody gives."""
+    lease = closing(client_module.Client("127.0.0.1", quick.port)).acquire("a")
+    with pytest.raises(client_module.DeviceLost, match="gave no answer within 0 s"):
+        LOOP.wait(lease._ask({"do": "anything"}, 0))
+
+
 def test_a_client_whose_link_is_cut_loses_its_device_to_the_next(quick, closing):
     p = closing(client(quick, "a", quick.links[2].port))
     quick.links[2].cut()

@@ -61,12 +61,12 @@ class Lease:
                     await self._comm.write({"op": "ns-lease", "lease": self.token, "reply": False})
                 await self._comm.write(message)
                 return await asyncio.wait_for(self._comm.read(), seconds)
+            except asyncio.TimeoutError:  # first: it is an OSError, too
+                raise DeviceLost(await self._drop(f"{self} gave no answer within {seconds:g} s")) from None
             except (CommClosedError, OSError) as e:
                 raise DeviceLost(await self._drop(f"{self} went away while it was used ({e})")) from None
             except ClusterError as e:  # it went away between the grant and now
                 raise DeviceLost(await self._drop(str(e))) from None
-            except asyncio.TimeoutError:
-                raise DeviceLost(await self._drop(f"{self} gave no answer within {seconds:g} s")) from None
             except asyncio.CancelledError:
                 await self._drop()
                 raise
