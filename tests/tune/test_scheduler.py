@@ -18,6 +18,7 @@ from helpers import PATIENCE
 from nestsmith import auto_scheduler, te
 from nestsmith.auto_scheduler.relatives import fitted
 from nestsmith.auto_scheduler.workload_keys import decode_workload_key, size_factor
+from nestsmith.relay.default_schedule import default_state
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 
@@ -66,6 +67,16 @@ def test_other_sizes_are_where_a_task_begins(tmp_path, how):
     start = fitted(little.compute_dag, found.state).steps()
     measured = [i.state.steps() for i, _ in records(log) if i.task.workload_key == little.workload_key]
     assert start in measured and len(measured) == 4
+
+
+@pytest.mark.parametrize("mode", ["extended", "compatible"])
+def test_a_task_begins_with_its_default_schedule(tmp_path, mode):
+    """So tuning never ends slower than that; compatible mode measures what its sketches make."""
+    log, (task,) = tmp_path / "log.json", tasks_of(32)
+    tuner = auto_scheduler.TaskScheduler([task], callbacks=[])
+    tuner.tune(options(2, 2, log), search_policy="sketch.random", search_policy_params={**small(), "search_mode": mode})
+    first = default_state(task.compute_dag, task.target).steps()
+    assert [i.state.steps() == first for i, _ in records(log)].count(True) == (mode == "extended")
 
 
 def test_sizes_that_differ_by_one_factor():

@@ -16,6 +16,7 @@ from collections.abc import MutableSet
 
 from nestsmith import _core
 
+from ..relay.default_schedule import default_state
 from .cost import FAILED, NOTHING, rank_of, seconds_of
 from .dispatcher import ApplyHistoryBest
 from .display import Progress, short, style
@@ -327,7 +328,7 @@ class TaskScheduler:
                 cost_model,
                 self.seed,
             )
-            self._start_from_logs()
+            self._first_states()
             for cb in self.callbacks:
                 if hasattr(cb, "start"):
                     cb.start(self)
@@ -340,9 +341,13 @@ class TaskScheduler:
         if self.style != "none":
             self._summary()
 
-    def _start_from_logs(self):
-        """Gives tasks that have no records what logs know of the same computations in other sizes."""
+    def _first_states(self):
+        """Gives tasks that have no records the default schedule, below which tuning is not to end (extended mode), and what logs
+        know of the same computations in other sizes."""
         new = [i for i, n in enumerate(self.task_trials) if not n and hasattr(self.search_policies[i], "hint")]
+        for i in new:
+            if self.search_policies[i].params.get("search_mode") == "extended":
+                self.search_policies[i].hint(default_state(self.tasks[i].compute_dag, self.tasks[i].target), first=True)
         logs = [log for log in self.start_from if log and not no_log(log)]
         known = ApplyHistoryBest(logs) if new and logs else None
         for i in new if known else ():
