@@ -232,7 +232,8 @@ bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps
   return gpu_fits(hw, &need) == FIT_OK;
 }
 
-/* On tensor cores warps' products and warpgroups' have a sketch each, which differ in this alone. */
+/* On tensor cores warps' products and warpgroups' have a sketch each, which differ in this alone: numbers that a step leaves out
+ * are known. */
 static bool by_warpgroups(const Step *s) { return matrix_tile(s->n, s->list).warpgroups != 0; }
 
 /* The sketch that a complete candidate was made from: its steps begin with the sketch's, sizes apart; -1: none. */
@@ -243,10 +244,9 @@ int plan_sketch_of(const MakeEnv *m, int n, const Step *steps) {
     if (s->step.len > n) continue;
     for (; k < s->step.len; k++) {
       const Step *p = &s->step.at[k], *q = &steps[k];
-      if (p->kind != q->kind || p->stage != q->stage || p->iter != q->iter || p->n != q->n || p->a != q->a ||
-          p->extent != q->extent)
+      if (p->kind != q->kind || p->stage != q->stage || p->iter != q->iter || p->a != q->a || p->extent != q->extent)
         break;
-      if (p->kind == STEP_MM && by_warpgroups(p) != by_warpgroups(q)) break;
+      if (p->kind == STEP_MM ? by_warpgroups(p) != by_warpgroups(q) : p->n != q->n) break;
     }
     if (k == s->step.len) return i;
   }

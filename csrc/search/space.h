@@ -125,7 +125,7 @@ bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps
 bool plan_split_for(int n, const Step *steps, int i, Annotation ann);
 
 /* ---- tensor.c: the sketch that computes a task on tensor cores ---- */
-typedef struct { MatrixView v; MatrixTile open; } TensorPlan; /* open: the sketch's numbers */
+typedef struct { MatrixView v; MatrixTile open; int n; } TensorPlan; /* open: the sketch's numbers; n: how many its step has */
 bool tensor_sketch(const SketchEnv *env, State *s, bool warpgroups); /* steps are added to the initial state s; false: there is none */
 int tensor_step(int n, const Step *steps);          /* number of the step that asks for them; -1: there is none */
 TensorPlan *tensor_plan(Arena *a, State *sketch);   /* NULL: another kind of sketch */

@@ -93,7 +93,7 @@ TensorPlan *tensor_plan(Arena *a, State *sketch) {
   MatrixView v;
   if (at < 0 || !view_of(sketch, sketch->step.at[at].stage, &v)) return NULL;
   const Step *s = &sketch->step.at[at];
-  TensorPlan p = {v, matrix_tile(s->n, s->list)};
+  TensorPlan p = {v, matrix_tile(s->n, s->list), s->n};
   return arena_copy(a, &p, sizeof p);
 }
 
@@ -159,12 +159,15 @@ static int changed(const TensorPlan *p, Choice *c) {
   return f < MATRIX_TERMS ? f : f < n ? MATRIX_WARPGROUPS : MATRIX_WIDE;
 }
 
+/* What a measured state has beyond what the sketch leaves open becomes the sketch's own: a log may be of other settings. */
 bool tensor_mutate(MakeEnv *m, Choice *c, const TensorPlan *p, Step *s) {
   int64_t x[MATRIX_FIELDS] = {0};
+  const MatrixTile before = matrix_tile(s->n, s->list);
   for (int i = 0, tries = choose_tries(c, TRIES); i < tries; i++) {
-    memcpy(x, s->list, (size_t)s->n * sizeof *x);
+    matrix_numbers(&before, x);
     x[MATRIX_TERMS] = p->open.terms;
-    if (!two_slices(p)) x[MATRIX_WARPGROUPS] = p->open.warpgroups; /* of a measured state it may be another */
+    if (!two_slices(p)) x[MATRIX_WARPGROUPS] = p->open.warpgroups;
+    if (!p->open.wide) x[MATRIX_WIDE] = 0;
     int f = changed(p, c);
     bool up = choose(c, 2) != 0;
     if (f == MATRIX_WARPGROUPS)
@@ -180,6 +183,7 @@ bool tensor_mutate(MakeEnv *m, Choice *c, const TensorPlan *p, Step *s) {
     if (f < 2 && choose(c, 2) != 0) x[f + 3] = up ? 2 * x[f + 3] : x[f + 3] / 2; /* the warps' tiles with the block's */
     if (x[7] > 1) x[MATRIX_WIDE] = 0;
     if (!fits(m, p, x)) continue;
+    s->n = p->n;
     s->list = arena_copy(ir_arena(m->ctx), x, (size_t)s->n * sizeof *x);
     return true;
   }

@@ -307,6 +307,25 @@ def test_two_slices_at_a_time_are_for_who_asks():
     assert sum("two slices" in str(s) for s in policy(tensors, warpgroups=2).evolutionary_search([two], 128)) > 10
 
 
+@pytest.mark.parametrize("warpgroups", [0, 1])
+@pytest.mark.parametrize("wide", [0, 1])
+def test_a_log_of_other_settings_is_where_the_search_goes_on(warpgroups, wide):
+    """A step has as many numbers as the settings of its time asked for; what it leaves out is known. Its state has children and
+    neighbours, of the present settings, like any other."""
+    tensors = dense(256, 256, 256, "float16")
+    old = policy(tensors, warpgroups=warpgroups, wide_stores=wide, sample_init_min_population=60)
+    measured = [s for s in old.sample_initial_population() if has_step(s) and by_warpgroups(s) == bool(warpgroups)]
+    centre = next(s for s in measured if is_wide(s) == bool(wide))
+    p, took = policy(tensors, wide_stores=1 - wide), []
+    bred = [s for s in p.evolutionary_search([centre], 64) if str(s) != str(centre)]
+    assert len(bred) > 10 and {len(s.transform_steps[-1][2]) for s in bred} == {11 if not wide else 10 if warpgroups else 8}
+    assert {by_warpgroups(s) for s in bred} == {bool(warpgroups)} and any(map(is_wide, bred)) == (not wide)
+    p.engine.report(core_state(centre), 1e-5, True)
+    p.engine.set_listener(lambda kind, it, count, *more: kind == 6 and took.append(count))
+    p.engine.progress(99, 100)
+    assert len(p.engine.round(4)) == 4 and took == [4]
+
+
 @pytest.mark.parametrize("dtype,math", [("float16", None), ("float32", "tf32")])
 def test_what_fits_is_counted_alike(dtype, math):
     """Sampler, checker and program agree on shared memory; memory is shared by arrays of one element type alone."""
