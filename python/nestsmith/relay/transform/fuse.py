@@ -242,10 +242,12 @@ def _expansion(n, nodes):
 
 
 def _first_layout(n, nodes):
-    """Whether a node brings an image into the layout of the one convolution that reads it. That takes it element by element anyway, and
-    each element few times."""
+    """Whether a node brings an image, an input of the network, into the layout of the one convolution that reads it. That takes it element
+    by element anyway. It reads each several times: what is computed on the way would be as often."""
     e, p = n.expr, n.parent.expr
-    if not isinstance(e, Call) or e.op_name != "layout_transform" or n.root() is not n or any(u is not n.parent for u, _ in n.users):
+    if not isinstance(e, Call) or e.op_name != "layout_transform" or not isinstance(e.args[0], Var):
+        return False
+    if n.root() is not n or any(u is not n.parent for u, _ in n.users):
         return False
     return isinstance(p, Call) and p.args[0] is e and reads_image(p) and _path_ok(n, n.parent, _into_master)
 
