@@ -79,6 +79,21 @@ def test_a_task_begins_with_its_default_schedule(tmp_path, mode):
     assert [i.state.steps() == first for i, _ in records(log)].count(True) == (mode == "extended")
 
 
+def test_a_policy_of_a_user_that_takes_hints(tmp_path):
+    """Of the protocol of policies it has what it wants to have: hints, but no search parameters."""
+    class Policy(auto_scheduler.SearchPolicy):
+        def hint(self, state, first=False):
+            pass
+
+        def propose(self, n):
+            return [self.search_task.compute_dag.get_init_state()]
+
+    policies, log = [Policy(t, verbose=0) for t in tasks_of(8, 16)], tmp_path / "log.json"
+    tuner = auto_scheduler.TaskScheduler([p.search_task for p in policies], strategy="round-robin", callbacks=[])
+    tuner.tune(options(2, 1, log), search_policy=policies)
+    assert len(records(log)) == 2
+
+
 def test_sizes_that_differ_by_one_factor():
     conv = [1, 56, 56, 64], [3, 3, 64, 64], [1, 56, 56, 64]
     eight, wider = ([8, 56, 56, 64], [3, 3, 64, 64], [8, 56, 56, 64]), ([1, 56, 56, 32], [3, 3, 32, 64], [1, 56, 56, 64])

@@ -346,7 +346,7 @@ class TaskScheduler:
         know of the same computations in other sizes."""
         new = [i for i, n in enumerate(self.task_trials) if not n and hasattr(self.search_policies[i], "hint")]
         for i in new:
-            if self.search_policies[i].params.get("search_mode") == "extended":
+            if getattr(self.search_policies[i], "params", {}).get("search_mode") == "extended":  # users' policies may have none
                 self.search_policies[i].hint(default_state(self.tasks[i].compute_dag, self.tasks[i].target), first=True)
         logs = [log for log in self.start_from if log and not no_log(log)]
         known = ApplyHistoryBest(logs) if new and logs else None
