@@ -328,7 +328,7 @@ class TaskScheduler:
                 cost_model,
                 self.seed,
             )
-            self._first_states()
+            self._first_states(isinstance(search_policy, str))
             for cb in self.callbacks:
                 if hasattr(cb, "start"):
                     cb.start(self)
@@ -341,12 +341,12 @@ class TaskScheduler:
         if self.style != "none":
             self._summary()
 
-    def _first_states(self):
-        """Gives tasks that have no records the default schedule, below which tuning is not to end (extended mode), and what logs
-        know of the same computations in other sizes."""
+    def _first_states(self, ours):
+        """Gives tasks that have no records what logs know of the same computations in other sizes, and, if the policies are `ours`,
+        the default schedule, below which tuning is not to end (extended mode); a user's are asked for what they propose alone."""
         new = [i for i, n in enumerate(self.task_trials) if not n and hasattr(self.search_policies[i], "hint")]
-        for i in new:
-            if getattr(self.search_policies[i], "params", {}).get("search_mode") == "extended":  # users' policies may have none
+        for i in new if ours else ():
+            if self.search_policies[i].params["search_mode"] == "extended":
                 self.search_policies[i].hint(default_state(self.tasks[i].compute_dag, self.tasks[i].target), first=True)
         logs = [log for log in self.start_from if log and not no_log(log)]
         known = ApplyHistoryBest(logs) if new and logs else None
