@@ -1,13 +1,14 @@
 """Networks of torchvision on one GPU beside PyTorch's own kernels (cuDNN, cuBLAS) and Inductor, both replayed from CUDA graphs.
 
     python benchmarks/gpu_peers.py [--networks resnet18,...] [--trials 24] [--precision float32] [--rows DIR] [--seconds 600] [--warm] [--out FILE]
-        [--gpus 0,1] [--lanes 2]
+        [--gpus 0,1] [--lanes 2] [--again]
 
 Batch 1, weights as training leaves them. --precision is what all sides compute in: float32 with TF32 off, tf32, float16 or bfloat16. Each
 network is tuned with so many trials per task and measured in a process of its own, the sides in turn, so that the peers see the GPU as
 we do. PyTorch runs it as it is and with channels last; Inductor compiles it with channels last. A row is written to --rows as soon as
 it is known; what has a row is not measured again, and a log in that folder is gone on with. The table is made of all rows of the
-precision. --warm only lets Inductor compile, which fills its cache.
+precision. --warm only lets Inductor compile, which fills its cache. --again measures the networks that have a row anew, with the best
+records of their logs and without tuning; benchmarks/data has such rows and logs.
 
 With --lanes several networks at a time share each of --gpus and the cores: while one is built or searched, another one measures its
 candidates; the tuners take turns on the device, and the comparison at the end has it alone. Inductor compiles beside the tuning.
@@ -131,12 +132,12 @@ def one(name, args):
     model, x = network(name)
     with torch.no_grad():
         want, model = model(x), torch.export.export(model, (x,))  # once for both builds
-    log = named(args, name, "json")
-    begin = time.time()
+    log, begin = named(args, name, "json"), time.time()
+    before = json.loads(named(args, name, "row").read_text()) if args.again else None
     how = {"target": "cuda", "precision": args.precision, "verbose": 0}
     plain = nestsmith.compile(model, (x,), guess=False, **how)
     tuned = nestsmith.compile(
-        model, (x,), trials=args.trials * len(plain.tasks), tune_seconds=args.tune_seconds, log=log, **how
+        model, (x,), trials=0 if before else args.trials * len(plain.tasks), tune_seconds=args.tune_seconds, log=log, **how
     )
     spent = time.time() - begin
     error = float((tuned(x) - want).abs().max() / want.abs().max())
@@ -155,10 +156,12 @@ def one(name, args):
                 seconds[side].append(time_of(numbers[side]))
         report = tuned.report()
     named(args, name, "report").write_text(str(report))
+    now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    kept = {k: before[k] for k in ("date", "trials", "seconds")} | {"again": now} if before else {}
     return {
         "network": name,
         "precision": args.precision,
-        "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+        "date": now,
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "tasks": len(plain.tasks),
@@ -167,6 +170,7 @@ def one(name, args):
         "error": error,
         "of kernels": float(np.sum([r.seconds for r in report.rows])),
         "times": {side: statistics.quantiles(v, n=4) for side, v in seconds.items()},
+        **kept,
     }
 
 
@@ -189,6 +193,7 @@ def table(rows):
             for s in SIDES
         )
         made = f"{r['tasks']} tasks, {r['trials']} trials, {r['seconds']:.0f} s, {r.get('date', 'before')}"
+        made += f", measured again {r['again']}" if "again" in r else ""
         lines.append(f"| {r['network']} | {' | '.join(cells)} | {ratios[-1]:.2f} | {made} |")
     head = (
         f"| Network | {' | '.join(SIDES)} | faster than the best of them | tuning |\n"
@@ -232,7 +237,7 @@ def command(args, name, how):
         "--rows",
         args.rows,
     ]
-    return words + (["--tune-seconds", str(args.tune_seconds)] if args.tune_seconds else [])
+    return words + (["--tune-seconds", str(args.tune_seconds)] if args.tune_seconds else []) + ["--again"] * args.again
 
 
 def lane(names, args, gpu, cores, end):
@@ -268,8 +273,8 @@ def lane(names, args, gpu, cores, end):
 
 
 def run_all(names, args):
-    """Every network that has no row yet, in the order given, on all lanes."""
-    left = collections.deque(name for name in names if not named(args, name, "row").exists())
+    """Every network that has no row yet (`again`: that has one), in the order given, on all lanes."""
+    left = collections.deque(name for name in names if named(args, name, "row").exists() == args.again)
     gpus, cores = args.gpus.split(","), sorted(os.sched_getaffinity(0))
     n, end = len(gpus) * args.lanes, time.time() + args.seconds
     share = max(1, len(cores) // n)
@@ -299,6 +304,7 @@ def main():
         help="comma-separated numbers, as CUDA_VISIBLE_DEVICES",
     )
     parser.add_argument("--lanes", type=int, default=1, help="networks at a time on each GPU")
+    parser.add_argument("--again", action="store_true", help="measure what has a row anew, without tuning")
     parser.add_argument("--warm", action="store_true", help="only let Inductor compile")
     parser.add_argument("--one", action="store_true", help="in this process")
     parser.add_argument("--out", default=str(ROOT / "docs" / "results" / "gpu-peers.md"), help="where the table goes")

@@ -1,6 +1,7 @@
 """Every template with random configurations at shapes of real networks, each in a process that may hang or crash. It resumes:
 
     python tests/autotvm/template_sweep.py [--ledger build/template-sweep.jsonl] [--only mali] [--jobs 2] [--target cuda] [--minutes 60]
+        [--first 12]                                                       # without the first twelve configurations of each shape
     python tests/autotvm/template_sweep.py --report --out docs/results     # runs nothing: the table of a ledger
 
 A ledger has a line per configuration. One that was right, or took a compiler longer than it has now, is not run again as long as
@@ -224,12 +225,12 @@ class _Worker:
             self._child = None
 
 
-def sweep(of, ledger=None, jobs=None, show=None, minutes=None, count=COUNT):
-    """{pair: {number of the configuration: outcome}} for pairs of a template and a shape."""
+def sweep(of, ledger=None, jobs=None, show=None, minutes=None, count=COUNT, first=0):
+    """{pair: {number of the configuration: outcome}} for pairs of a template and a shape, from number `first` on."""
     ledger, outcomes, work, lock = Ledger(ledger), {p: {} for p in of}, queue.SimpleQueue(), threading.Lock()
-    for first in range(0, count, CHUNK):
+    for begin in range(first, count, CHUNK):
         for p in of:
-            work.put((p, list(range(first, min(first + CHUNK, count)))))
+            work.put((p, list(range(begin, min(begin + CHUNK, count)))))
     end = time.monotonic() + 60 * minutes if minutes else float("inf")
 
     def note(pair, at, outcome):
@@ -309,6 +310,7 @@ def main():
     parser.add_argument("--compile", action="store_true", help="compile only")
     parser.add_argument("--jobs", type=int, default=CORES)
     parser.add_argument("--count", type=int, default=COUNT, help="configurations of a shape")
+    parser.add_argument("--first", type=int, default=0, help="number of the first configuration of each shape")
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--out", help="folder of the table")
     parser.add_argument("--machines", default="", help="on which the ledger was filled, for the table")
@@ -324,7 +326,7 @@ def main():
         known = Ledger(args.ledger).outcomes
         outcomes = {p: known[p.name, tuple(p.shape)] for p in of}
     else:
-        outcomes = sweep(of, args.ledger, args.jobs, show, args.minutes, args.count)
+        outcomes = sweep(of, args.ledger, args.jobs, show, args.minutes, args.count, args.first)
     print("\n".join(summary(outcomes)))
     if args.out:
         write(args.out, outcomes, args.target, args.machines)
