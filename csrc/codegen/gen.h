@@ -37,7 +37,7 @@ typedef struct {
   VEC(const char *) names;
   MapStr used;          /* identifiers taken */
   MapU64 piece_name;    /* C: buffer << 32 | offset of a piece of a buffer in registers -> index into names */
-  MapU64 hoisted;       /* ExprId -> VarId of a constant at kernel entry */
+  MapU64 hoisted;       /* ExprId -> VarId of a constant at kernel entry, before a run of stores, of an operand that is kept */
   MapU64 let_inline;    /* VarId -> ExprId: expression lets, printed in place */
   VEC(LaneEntry) lanes; /* a stack: vector expressions whose lanes are in variables */
   VEC(VarId) lane_var;
@@ -122,6 +122,8 @@ void gen_const_line(Gen *g, const char *type, const char *name, ExprId value); /
 /* hoist.c */
 void gen_hoist(Gen *g, const Stmt *s); /* constants at kernel entry */
 int gen_share_indices(Gen *g, int n, Stmt *const *at); /* prints the stores that at begins with; returns how many */
+/* keep.c: prints stores; operands that several of them read are loaded once */
+void gen_keeping(Gen *g, int n, Stmt *const *at);
 int64_t gen_const(Gen *g, ExprId e, const char *what);
 void gen_walk(Gen *g, const Stmt *s, ExprVisit f, void (*stmt)(Gen *, const Stmt *, void *),
               void *arg); /* each expression (post-order), each statement */

@@ -76,6 +76,11 @@ static void arithmetic(Gen *g, ExprId e, const char *op, DType t) {
 
 void gen_vector(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
+  int32_t kept = g->hoisted.len ? mapu_get(&g->hoisted, (uint64_t)e, 0) : 0;
+  if (kept) {
+    sb_puts(g->o, gen_var(g, kept));
+    return;
+  }
   static const char *const OPS[IR_KIND_COUNT] = {[IR_ADD] = "+", [IR_SUB] = "-", [IR_MUL] = "*", [IR_DIV] = "/"};
   switch ((ExprKind)n.kind) {
   case IR_BCAST: broadcast(g, n.type, ir_kid(g->c, e, 0)); return;

@@ -138,7 +138,7 @@ int gen_share_indices(Gen *g, int n, Stmt *const *at) {
     r.found.at[kept++] = e;
     mapu_set(&g->hoisted, (uint64_t)e, v);
   }
-  for (int i = 0; i < len; i++) gen_stmt(g, at[i]);
+  gen_keeping(g, len, at);
   for (int i = 0; i < kept; i++) mapu_set(&g->hoisted, (uint64_t)r.found.at[i], 0);
   return len;
 }

@@ -104,6 +104,31 @@ def test_neighbouring_statements_share_the_operand_of_the_longer_side(rows, colu
     assert sum(x != y for x, y in zip(side, side[1:])) == max(rows, columns) - 1
 
 
+@pytest.mark.parametrize("rows, columns, kept", [(4, 2, 6), (2, 4, 6), (4, 3, 7), (8, 1, 1), (1, 8, 1), (1, 1, 0)])
+def test_operands_of_several_sums_are_loaded_once(rows, columns, kept):
+    """What two statements of a tile read is a variable that the compiler cannot take for memory; what one reads is not."""
+    if platform.machine() != "x86_64":
+        pytest.skip("16 registers of eight numbers are assumed")
+    lanes = 8
+    a, b, c = matmul(rows * 2, columns * lanes, 32)
+    s = te.create_schedule(c.op)
+    (i, j), (r,) = c.op.axis, c.op.reduce_axis
+    io, ii = s[c].split(i, rows)
+    s[c].reorder(io, r, ii, j)
+    s[c].vectorize(j)
+    rng = np.random.default_rng(0)
+    x, y = ints(rng, (rows * 2, 32)), ints(rng, (32, columns * lanes))
+    f = ns.build(s, [a, b, c], "llvm -mcpu=haswell", name="prog")
+    src = f.get_source()
+    if "avx2" in open("/proc/cpuinfo").read():
+        out = ns.nd.array(np.zeros((rows * 2, columns * lanes), "float32"), ns.cpu(0))
+        f(ns.nd.array(x, ns.cpu(0)), ns.nd.array(y, ns.cpu(0)), out)
+        assert np.array_equal(out.numpy(), x @ y)
+    assert len(re.findall(r"NS_KEEP32\(kept\w*\);", src)) == kept
+    for name in re.findall(r"NS_KEEP32\((kept\w*)\);", src):
+        assert len(re.findall(rf"\b{name}\b", src)) == 2 + (columns if f"{name} = ns_bcast" in src else rows)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("order", ["ijr", "irj", "rij", "jri"])
 def test_plain_loop_orders(order, transposed):
