@@ -188,6 +188,7 @@ def _convolutions(body, layout):
 
 _ON_CPUS = ("relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels")
 _ON_GPUS = ("relay.column_weights", "relay.for_tensor_cores", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
+_GATES = "relay.FuseOps.gates"  # tensor cores take their factors as they lie in memory
 
 
 def _context(layout, target, precision):
@@ -198,7 +199,7 @@ def _context(layout, target, precision):
     if "cpu" in target.keys:
         config |= dict.fromkeys(_ON_CPUS, True)
     if "gpu" in target.keys:
-        config |= dict.fromkeys(_ON_GPUS, True)
+        config |= dict.fromkeys(_ON_GPUS, True) | {_GATES: PRECISIONS[precision] == "strict" and precision == "float32"}
     if target.has_tensor_cores and PRECISIONS[precision] != "strict":
         config[f"nestsmith.allow_{PRECISIONS[precision]}"] = True
         config |= dict.fromkeys(("relay.column_weights", "relay.parts_of_sums"), False)  # they read by rows, and add up in parts themselves

@@ -11,7 +11,7 @@ from ..expr import Call, Constant, Var
 from ..op.nn.convolution import is_depthwise
 from .moves import static_shape
 
-__all__ = ["expanded_by", "is_plain", "reads_image"]
+__all__ = ["expanded_by", "is_plain", "is_pointwise", "reads_image"]
 
 _BETWEEN = ("add", "nn.bias_add", "nn.relu", "clip", "multiply")
 _LANES = 8  # channels that come in such groups fill vectors
@@ -40,6 +40,11 @@ def is_plain(call):
     return (a.data_layout, a.kernel_layout, a.groups) == ("NHWC", "HWIO", 1) and a.out_layout in ("", "NHWC")
 
 
+def is_pointwise(call):
+    """Whether a convolution, of known shapes, is one of all channels at single pixels."""
+    return static_shape(call) is not None and is_plain(call) and _kernel(call) == (1, 1)
+
+
 def reads_image(call):
     """Whether a call is a convolution in NHWC, of 3x3 at most, whose data have so few channels as an image."""
     if call.op_name != "nn.conv2d" or static_shape(call) is None or not is_plain(call):
@@ -49,7 +54,7 @@ def reads_image(call):
 
 def _expands(call):
     """Whether a call is a convolution whose results are many and cost little each: some are computed twice, where tiles meet."""
-    few = is_plain(call) and (_kernel(call) == (1, 1) or reads_image(call))
+    few = is_pointwise(call) or reads_image(call)
     return few and static_shape(call.args[0])[3] < static_shape(call)[3]
 
 

@@ -31,8 +31,8 @@ from ..expr import (
 from ..infer import infer_type
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType
-from .expansions import expanded_by, reads_image
-from .moves import PRODUCTS, is_move
+from .expansions import expanded_by, is_pointwise, reads_image
+from .moves import PRODUCTS, is_move, static_shape
 
 __all__ = ["FuseOps", "DefuseOps"]
 
@@ -252,8 +252,20 @@ def _first_layout(n, nodes):
     return isinstance(p, Call) and p.args[0] is e and reads_image(p) and _path_ok(n, n.parent, _into_master)
 
 
+def _gate(n, nodes):
+    """Whether a node multiplies each channel of an image by a number, as squeeze-and-excitation does, and one 1x1 convolution reads it:
+    that reads a value for many channels of its own at a time, so the product is computed a few times and not written."""
+    e, p = n.expr, n.parent.expr
+    if not isinstance(e, Call) or e.op_name != "multiply" or n.root() is not n or any(u is not n.parent for u, _ in n.users):
+        return False
+    if not isinstance(p, Call) or p.op_name != "nn.conv2d" or p.args[0] is not e or not is_pointwise(p):
+        return False
+    shape, gates = static_shape(e), [static_shape(a) for a in e.args if not isinstance(a, Constant)]
+    return shape is not None and shape[1:3] != (1, 1) and (shape[0], 1, 1, shape[3]) in gates and _path_ok(n, n.parent, _into_master)
+
+
 # What an operator takes in that TVM leaves apart, by the setting relay.FuseOps.* that asks for it.
-_TAKES = {"into_products": _moves_into_product, "expansions": _expansion, "first_layout": _first_layout}
+_TAKES = {"into_products": _moves_into_product, "expansions": _expansion, "first_layout": _first_layout, "gates": _gate}
 
 
 def _try(n, phase, max_depth, takes=()):
