@@ -82,12 +82,15 @@ static Stmt *warp_variant(Red *q) {
   return st_seq(c, n, at);
 }
 
+/* Neighbouring threads have neighbouring places, in other banks: those of a group, or one of each group. */
 static Stmt *shared_variant(Red *q) {
   Kern *k = q->k;
   IrCtx *c = k->c;
   VEC(Stmt *) at = {0};
   BufferId buf[8];
-  ExprId base = ex_mul(c, q->gi, ex_i32(c, q->r)), mine = ex_add(c, base, q->ri), at_mine[8];
+  int64_t apart = q->c > 1 ? 1 : q->g; /* two values of a group */
+  ExprId base = q->c > 1 ? ex_mul(c, q->gi, ex_i32(c, q->r)) : q->gi;
+  ExprId mine = ex_add(c, base, ex_mul(c, q->ri, ex_i32(c, apart))), at_mine[8];
   vec_push(mem(k), &at, low_barrier(c));
   for (int i = 0; i < q->n; i++) {
     at_mine[i] = mine;
@@ -102,7 +105,7 @@ static Stmt *shared_variant(Red *q) {
     ExprId cur[8], got[8];
     for (int i = 0; i < q->n; i++) {
       cur[i] = load(k, buf[i], mine);
-      got[i] = load(k, buf[i], ex_add(c, mine, ex_i32(c, a)));
+      got[i] = load(k, buf[i], ex_add(c, mine, ex_i32(c, a * apart)));
     }
     vec_push(mem(k), &at,
              st_if(c, ex_bin(c, IR_LT, q->ri, ex_i32(c, active)), false, combine(q, buf, at_mine, cur, got), NULL));

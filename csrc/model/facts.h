@@ -44,7 +44,8 @@ typedef struct {
   KernelFacts *k;
   LaneEnv lanes;
   int n_lanes;     /* threads of warp 0 */
-  Lanes thread[3]; /* their numbers in x, y, z */
+  int64_t ext[3];  /* threads of the kernel in x, y, z, as far as its stages bind them */
+  Lanes thread[3]; /* their numbers */
   int n_seen;
   TensorId seen[FACT_READS]; /* tensors in global memory whose bytes are counted */
 } Gpu;

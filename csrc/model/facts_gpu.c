@@ -14,13 +14,28 @@ static void limit(Gpu *g, const char *why) { /* NULL: none is broken */
 }
 
 /* ---- a kernel ---- */
-void facts_gpu_begin(Gpu *g, View *v, State *s, int stage) {
-  static const uint8_t AXIS[] = {AN_THREAD_X, AN_THREAD_Y, AN_THREAD_Z};
+static const uint8_t AXIS[] = {AN_THREAD_X, AN_THREAD_Y, AN_THREAD_Z};
+
+/* Threads that the stages of a kernel bind; each may bind some of the directions. */
+static void find_threads(Gpu *g, const State *s, int stage, int depth) {
   const Stage *st = &s->stage.at[stage];
-  int64_t ext[3] = {1, 1, 1};
   for (int i = 0; i < st->leaf.len; i++)
-    for (int k = 0; k < 3; k++)
-      if (st->axes.at[st->leaf.at[i]].ann == AXIS[k]) ext[k] = facts_extent(s, &st->axes.at[st->leaf.at[i]]);
+    for (int k = 0; k < 3; k++) {
+      const Axis *x = &st->axes.at[st->leaf.at[i]];
+      int64_t e = x->ann == AXIS[k] ? facts_extent(s, x) : 1;
+      if (e > 1 && g->ext[k] > 1 && e != g->ext[k]) limit(g, "threads differ inside a kernel");
+      if (g->ext[k] == 1) g->ext[k] = e;
+    }
+  for (int i = 0; i < st->attached.len && depth < 32; i++)
+    find_threads(g, s, attach_stage(st->attached.at[i]), depth + 1);
+}
+
+void facts_gpu_begin(Gpu *g, View *v, State *s, int stage) {
+  const Stage *st = &s->stage.at[stage];
+  int64_t *ext = g->ext;
+  for (int k = 0; k < 3; k++) ext[k] = 1;
+  find_threads(g, s, stage, 0);
+  g->k->threads = (double)ext[0] * (double)ext[1] * (double)ext[2];
   g->n_seen = 0;
   int64_t below = 1;
   for (int k = 0; k < 3; k++) {
@@ -151,6 +166,24 @@ static void fill(Gpu *g, const View *v, double elements, double blocks, int vec)
   if (vec == 1) k->ops += elements * 4; /* index work of scalar fills */
 }
 
+/* ---- sums that threads share ---- */
+
+/* Threads along the data axes of a stage: each has its part of what the stage keeps. */
+static double data_threads(const View *v) {
+  double n = 1;
+  for (int i = 0; i < v->n_loop; i++)
+    if (v->loop[i].own && ann_is_thread(v->loop[i].ann) && v->loop[i].kind == IT_SPACE) n *= (double)v->loop[i].ext;
+  return n;
+}
+
+/* Columns of threads combine their parts in shared memory, in halves; rows of up to a warp do so without (lower/allreduce.c). */
+static double halving_barriers(const View *v) {
+  for (int i = 0; i < v->n_loop; i++)
+    if (v->loop[i].own && v->loop[i].kind == IT_REDUCE && v->loop[i].ann == AN_THREAD_Y && v->loop[i].ext > 1)
+      return 2 + ceil(log2((double)v->loop[i].ext));
+  return 0;
+}
+
 /* ---- a stage ---- */
 void facts_gpu_stage(Gpu *g, View *v, State *s, int stage) {
   KernelFacts *k = g->k;
@@ -171,20 +204,17 @@ void facts_gpu_stage(Gpu *g, View *v, State *s, int stage) {
     else if (!ann_is_thread(l->ann))
       serial *= (double)l->ext;
   }
-  if (threads > 1 || (st->at == AT_ROOT && threads >= 1)) {
-    if (k->threads > 1 && threads > 1 && threads != k->threads) limit(g, "threads differ inside a kernel");
-    k->threads = fmax(k->threads, threads);
-  }
   if (st->at == AT_ROOT) k->blocks = blocks;
   k->vthreads = fmax(k->vthreads, vthreads);
   double bytes = (double)facts_bytes(s, st->op->out[0]) * st->op->n_out, own = facts_region(s, stage);
   if (shared)
     k->shared_bytes += own * bytes * (doubled(v) ? 2 : 1);
   else if (st->scope == SC_LOCAL || st->at == AT_ITER)
-    k->local_elems += own * vthreads * fmax(1, bytes / 4);
+    k->local_elems += own / data_threads(v) * vthreads * fmax(1, bytes / 4);
   g->f->max_vector_bytes = fmax(g->f->max_vector_bytes, vec > 1 ? vec * bytes : 0);
   execs = shared ? blocks * serial * threads : blocks * serial * vthreads * (path_thread ? k->threads : threads);
   k->ops += execs * v->ops;
+  k->barriers += halving_barriers(v);
   if (shared) {
     fill(g, v, execs, blocks, (int)fmin(vec, 4));
     return;

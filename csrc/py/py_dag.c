@@ -110,6 +110,7 @@ static PyObject *dag_str(PyObject *o) {
 
 static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
   const PyDag *p = (PyDag *)o;
+  static const char *const INNER[] = {NULL, "terms", "results"};
   const TeDag *d = p->dag;
   PyObject *l = PyList_New(d->n_ops);
   for (int i = 0; l && i < d->n_ops; i++) {
@@ -122,14 +123,14 @@ static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
       PY_DROP(key, val);
     }
     py_put(&l, i,
-           outer ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:N}", "name", d->op[i]->name, "kind",
+           outer ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:z,s:N}", "name", d->op[i]->name, "kind",
                                  d->op[i]->kind == TE_PLACEHOLDER ? "placeholder" : "compute", "is_simple_access",
                                  f.simple_access ? Py_True : Py_False, "is_strictly_inlineable",
                                  f.strictly_inlineable ? Py_True : Py_False, "needs_multi_level_tiling",
                                  f.needs_tiling ? Py_True : Py_False, "is_output", f.is_output ? Py_True : Py_False,
                                  "has_branch", f.has_branch ? Py_True : Py_False, "has_expensive",
                                  f.has_expensive ? Py_True : Py_False, "is_large", f.large ? Py_True : Py_False,
-                                 "common_outer_iterators", outer)
+                                 "innermost", INNER[te_innermost(p->own.ctx, d, i)], "common_outer_iterators", outer)
                  : NULL);
   }
   return l;

@@ -264,6 +264,8 @@ bool construct_sizes(MakeEnv *m, Rng *r, Plan *plan, Step *steps) {
       }
     if (!draw_kernel(m, r, k, steps)) return false;
   }
+  for (int i = 0; i < plan->n_sum; i++)
+    if (!sums_sizes(m, r, &plan->sum[i], steps)) return false;
   for (int i = 0; i < plan->n_thread; i++) {
     Step *p = &steps[plan->thread[i]];
     if (p->extent <= 0 || p->list[0] != m->task->target.hw.warp_size) continue; /* a user's rule set it */

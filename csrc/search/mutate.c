@@ -60,23 +60,28 @@ bool mutate_tile(MakeEnv *m, Choice *c, int n, Step *steps) {
 /* ---- tile size, extended mode: only moves that the device takes ---- */
 
 enum { EXTENDED_TRIES = 12, VECTOR_ONE_IN = 5 };
-typedef enum { MOVE_PARTS, MOVE_TILE, MOVE_THREADS, MOVE_VECTOR, MOVE_NONE } Move;
+typedef enum { MOVE_PARTS, MOVE_TILE, MOVE_THREADS, MOVE_SUM, MOVE_VECTOR, MOVE_NONE } Move;
 typedef struct {
   int step;
   Move move;
   const PlanKernel *kernel; /* of a tile, or the one that reads the loaded vectors */
   const PlanTile *tile;
+  const PlanSum *sum;
 } Spot;
 
 /* What a split of a candidate decides. Splits of stages with constant matrices are undone by the binding of threads. */
 static Spot spot_of(const Plan *plan, const State *sketch, int n, const Step *steps, int i) {
-  Spot s = {i, MOVE_NONE, NULL, NULL};
+  Spot s = {i, MOVE_NONE, NULL, NULL, NULL};
   const Step *p = &steps[i];
+  for (int k = 0; k < plan->n_sum; k++) {
+    const PlanSum *q = &plan->sum[k];
+    if (i == q->threads || i == q->results || i == q->parts) return (Spot){.step = i, .move = MOVE_SUM, .sum = q};
+  }
   if (p->kind != STEP_SP || p->n < 1 || p->n >= MAX_PARTS || p->extent <= 1) return s;
   for (int k = 0; k < plan->n_kernel; k++) {
     const PlanKernel *q = &plan->kernel[k];
     for (int a = 0; a < q->n_axis; a++)
-      if (q->axis[a].step == i) return (Spot){i, MOVE_TILE, q, NULL};
+      if (q->axis[a].step == i) return (Spot){.step = i, .move = MOVE_TILE, .kernel = q};
   }
   if (i >= sketch->step.len && plan_split_for(n, steps, i, AN_VECTORIZE)) {
     s.tile = plan_tile_of(plan, p->stage, &s.kernel);
@@ -106,6 +111,7 @@ static void fit_vectors(MakeEnv *m, const Plan *plan, const State *sketch, int n
 static bool make_move(MakeEnv *m, Choice *c, const Spot *s, Step *steps) {
   Step *p = &steps[s->step];
   int64_t *before = p->list;
+  if (s->move == MOVE_SUM) return sums_resize(m, c, s->sum, s->step, steps);
   if (s->move == MOVE_THREADS || s->move == MOVE_VECTOR) {
     int64_t one = s->move == MOVE_THREADS ? construct_threads(m, c, p->extent)
                                           : construct_vector(m, c, plan_row(s->kernel, s->tile, steps), s->tile->bytes);

@@ -164,7 +164,9 @@ Plan *plan_new(Arena *a, const State *sketch) {
     if (sp_needs_tiling(sketch, i) && sketch->stage.at[i].at == AT_ITER && !add_kernel(plan, sketch, i))
       plan->known = false;
   for (int i = 0; i < sketch->step.len && plan->n_thread < PLAN_KERNELS; i++)
-    if (plan_split_for(sketch->step.len, sketch->step.at, i, AN_THREAD_X)) plan->thread[plan->n_thread++] = i;
+    if (plan_split_for(sketch->step.len, sketch->step.at, i, AN_THREAD_X) && sketch->step.at[i].list[0] != SIZE_OPEN)
+      plan->thread[plan->n_thread++] = i;
+  plan->n_sum = sums_plan(sketch, PLAN_SUMS, plan->sum);
   return plan;
 }
 

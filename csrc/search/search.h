@@ -2,6 +2,7 @@
  *
  *   sketch.c      derivation of sketches: rules in a table, breadth first, from the last stage to the first
  *   chain.c       the sketch of an expansion and the windows that read it, tile by tile (CPU, extended mode)
+ *   sums.c        sketches of sums of many elements into few results, and their sizes (GPU, extended mode)
  *   pred.c        what the rules ask about a state
  *   choice.c      what a rule leaves open: drawn, or decided in every way
  *   factor.c      splits of an extent into factors, cached per task

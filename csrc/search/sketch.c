@@ -247,19 +247,9 @@ static Verdict rfactor_check(Derive *d, const State *s, int stage) {
   return ok ? APPLY : PASS;
 }
 
-/* Fuses all reduction loops (if several) and returns the index of the result. */
-static int fuse_reductions(State *s, int stage) {
-  int64_t ids[MAX_LOOPS] = {0};
-  int n = 0;
-  for (int i = 0; i < sp_loops(s, stage) && n < MAX_LOOPS; i++)
-    if (sp_axis(s, stage, i)->kind == IT_REDUCE) ids[n++] = i;
-  if (n > 1) state_fuse(s, stage, n, ids);
-  return (int)ids[0];
-}
-
 static void rfactor_apply(Derive *d, State *base, int stage) {
   int n_space = base->stage.at[stage].op->n_axis;
-  int r = fuse_reductions(base, stage);
+  int r = sums_fuse(base, stage);
   const int64_t one = 1;
   state_split(base, stage, r, 1, &one, true);
   for (int inner = 0; inner <= 1; inner++) {
@@ -304,7 +294,7 @@ static Verdict xthread_check(Derive *d, const State *s, int stage) {
 
 static void xthread_apply(Derive *d, State *s, int stage) {
   bool alone = matrix_by_vector(d, s, stage);
-  int f = fuse_reductions(s, stage);
+  int f = sums_fuse(s, stage);
   const int64_t warp = hw(d)->warp_size;
   int t = sp_single_consumer(s, stage), common = t >= 0 ? te_common_outer(s->dag, stage, t) : 0, src = -1;
   /* Beside its reader a matrix times a vector would have the block compute as many elements as it has threads. */
@@ -326,6 +316,23 @@ static void xthread_apply(Derive *d, State *s, int stage) {
     state_split(s, stage, f, 1, &warp, true);
   state_annotate(s, stage, f + 1, AN_THREAD_X);
   if (src >= 0) state_compute_at(s, stage, t, common - 1);
+  emit(d, s, stage - 1);
+}
+
+/* ---- sums of many elements into few results (GPU, extended mode) ---- */
+
+static Verdict shared_check(Derive *d, const State *s, int stage) {
+  return sums_shared(d->env, s, stage) ? APPLY : PASS;
+}
+static void shared_apply(Derive *d, State *s, int stage) {
+  sums_share(s, stage);
+  emit(d, s, stage - 1);
+}
+static Verdict parts_check(Derive *d, const State *s, int stage) {
+  return sums_in_parts(d->env, s, stage) ? APPLY : PASS;
+}
+static void parts_apply(Derive *d, State *s, int stage) {
+  sums_part(s, stage);
   emit(d, s, stage - 1);
 }
 
@@ -391,6 +398,8 @@ static const Rule RULES[] = {{"add cache read", cread_check, cread_apply, FOR_GP
                              {"expansion and windows", chain_check, chain_apply, FOR_CPU},
                              {"add rfactor", rfactor_check, rfactor_apply, FOR_CPU},
                              {"cross-thread reduction", xthread_check, xthread_apply, FOR_GPU},
+                             {"sums that a block shares", shared_check, shared_apply, FOR_GPU},
+                             {"sums in parts", parts_check, parts_apply, FOR_GPU},
                              {"add cache write", cwrite_check, cwrite_apply, FOR_BOTH},
                              {"multi-level tiling with fusion", fuse_check, fuse_apply, FOR_BOTH},
                              {"multi-level tiling", tile_check, tile_apply, FOR_BOTH},

@@ -53,6 +53,13 @@ void chain_begin(State *s, int window); /* tiles the window's consumer, attaches
 bool chain_ends(const State *s, int stage);
 void chain_end(State *s, int stage); /* tiles and attaches the expansion */
 
+/* ---- sums.c: sums of many elements into few results, which blocks or their threads share (GPU, extended mode) ---- */
+bool sums_shared(const SketchEnv *env, const State *s, int stage);   /* may the threads of a block share them? */
+void sums_share(State *s, int stage);
+bool sums_in_parts(const SketchEnv *env, const State *s, int stage); /* may two kernels add them up, the first one parts? */
+void sums_part(State *s, int stage);
+int sums_fuse(State *s, int stage); /* fuses all reduction loops (if several); the index of the result */
+
 /* ---- choices (choice.c): what a rule leaves open, decided at random or in every way, one after the other ---- */
 enum { CHOICE_DEPTH = 16 };
 typedef struct {
@@ -80,7 +87,7 @@ int factor_divisors(FactorTable *f, int64_t x, const int64_t **out);
 Arena *factor_arena(const FactorTable *f);
 
 /* ---- plans (plan.c): what the sizes of a GPU sketch mean on the device ---- */
-enum { PLAN_AXES = 16, PLAN_DIMS = 8, PLAN_TILES = 6, PLAN_KERNELS = 6, PLAN_LEVELS = 8, PLAN_ROUNDS = 6 };
+enum { PLAN_AXES = 16, PLAN_DIMS = 8, PLAN_TILES = 6, PLAN_KERNELS = 6, PLAN_LEVELS = 8, PLAN_ROUNDS = 6, PLAN_SUMS = 4 };
 typedef struct {
   int step; /* the split of the axis; -1: it is not split */
   int64_t extent;
@@ -110,9 +117,13 @@ typedef struct {
   } round[PLAN_ROUNDS];
   int64_t max_threads;
 } PlanKernel;
+typedef struct { int threads, results, parts; } PlanSum; /* of sums.c: splits that say how many threads a sum has, how many sums a
+                                                         block has (-1: one), and in how many parts they are made (-1: in one) */
 typedef struct {
   bool known; /* all tiled kernels are described */
   int n_kernel, n_thread, thread[PLAN_KERNELS]; /* splits that make the threads of reductions across threads */
+  int n_sum;
+  PlanSum sum[PLAN_SUMS];
   PlanKernel kernel[PLAN_KERNELS];
 } Plan;
 Plan *plan_new(Arena *a, const State *sketch);
@@ -152,6 +163,11 @@ Candidate *cand_make(MakeEnv *m, int n, const Step *steps, unsigned want, int la
 bool construct_sizes(MakeEnv *m, Rng *r, Plan *plan, Step *steps);
 int64_t construct_threads(const MakeEnv *m, Choice *c, int64_t extent);
 int64_t construct_vector(const MakeEnv *m, Choice *c, double row, double bytes);
+
+/* sums.c: which steps of a sketch are such sums; all their sizes (false: an extent is unknown), or one anew (false: the same). */
+int sums_plan(const State *sketch, int cap, PlanSum *out);
+bool sums_sizes(const MakeEnv *m, Rng *r, const PlanSum *x, Step *steps);
+bool sums_resize(const MakeEnv *m, Choice *c, const PlanSum *x, int step, Step *steps);
 
 /* tensor.c: all numbers of the step, or one of them anew; false: none found. */
 bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s);

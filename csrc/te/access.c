@@ -254,3 +254,23 @@ bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to) {
   }
   return true;
 }
+
+TeInner te_innermost(IrCtx *c, const TeDag *d, int op) {
+  const TeOp *x = d->op[op];
+  const TeEdge *most = NULL;
+  int64_t bytes = -2;
+  for (int i = 0; i < d->n_edges && x->n_red > 0; i++) {
+    const TeEdge *e = &d->edge[i];
+    if (e->consumer != op || e->n_access == 0 || e->rank == 0) continue;
+    int64_t b = te_bytes(c, d->op[e->producer]->out[0]);
+    if (b > bytes) most = e, bytes = b;
+  }
+  if (!most) return TE_INNER_OTHER;
+  int at = most->rank - 1;
+  while (at > 0 && ex_is_int(c, ir_tensor(c, d->op[most->producer]->out[0])->shape[at], 1)) at--;
+  ExprId index = most->index[0][at];
+  for (int i = 0; i < x->n_red; i++)
+    if (ex_uses_var(c, index, x->red[i].var)) return TE_INNER_TERMS;
+  bool last = x->n_axis > 0 && ir_kind(c, index) == IR_VAR && ir_node(c, index)->sym == x->axis[x->n_axis - 1].var;
+  return last ? TE_INNER_RESULTS : TE_INNER_OTHER;
+}

@@ -84,8 +84,8 @@ def policy(tensors, target, seed=1, threads=1, **params):
     return _core.Policy(dag, target, params, seed, threads)
 
 
-def sketches(tensors, target):
-    return policy(tensors, target).sketches()
+def sketches(tensors, target, **params):
+    return policy(tensors, target, **params).sketches()
 
 
 DONE = {"tiled": ("SP", "FSP", "FFSP"), "cache_read": ("CHR",), "cache_write": ("CHW",), "rfactor": ("RF",)}

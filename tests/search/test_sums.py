@@ -1,0 +1,203 @@
+"""Sums of many elements into few results on GPUs: blocks share them, or a first kernel adds up parts (extended mode)."""
+
+import json
+
+import numpy as np
+import pytest
+from search_cases import CPU4, CUDA, MALI, policy, row_sum, scalar_sum, softmax
+
+import nestsmith as ns
+from nestsmith import _core, te, topi
+
+OPENCL = _core.Target("opencl", (-1, 16, 64, 49152, 2147483647, 1024, 8, 32))
+SMALL = dict(evolutionary_search_population=60, sample_init_min_population=20, evolutionary_search_num_iters=1)
+
+
+def pool(n, h, w, c, layout="NHWC", kind="avg"):
+    x = te.placeholder((n, h, w, c) if layout == "NHWC" else (n, c, h, w), name="x")
+    return [x, topi.nn.global_pool(x, kind, layout)]
+
+
+def reduced(reduction, shape, axis, keepdims=False, then=None):
+    x = te.placeholder(shape, name="x")
+    y = reduction(x, axis, keepdims)
+    return [x, then(y) if then else y]
+
+
+def kinds(state):
+    return [s[0] for s in state.step_tuples()]
+
+
+def in_parts(state):
+    return "RF" in kinds(state)
+
+
+def shared(state):
+    """Has a sum a column of threads?"""
+    return any(axis[1:3] == (1, 8) for stage in state.stages() for axis in stage[3])
+
+
+# ---- sketches ----
+
+
+@pytest.mark.parametrize("kind", ["avg", "max"])
+def test_pools_of_large_maps_get_two_sketches_more(kind):
+    columns, parts, plain = policy(pool(1, 112, 112, 32, kind=kind), CUDA).sketches()
+    assert shared(columns) and not in_parts(columns)
+    assert shared(parts) and in_parts(parts)
+    assert kinds(plain) == []
+
+
+def test_where_terms_are_neighbours_a_row_of_threads_shares_them():
+    row, plain = policy(pool(1, 28, 28, 240, "NCHW"), CUDA).sketches()
+    assert not shared(row) and any(axis[1:3] == (1, 6) for stage in row.stages() for axis in stage[3])
+    assert kinds(plain) == []
+
+
+@pytest.mark.parametrize(
+    ("tensors", "target", "params"),
+    [
+        (lambda: pool(1, 112, 112, 32), CUDA, {"search_mode": "compatible"}),
+        (lambda: pool(1, 112, 112, 32), CPU4, {}),
+        (lambda: pool(1, 112, 112, 32), MALI, {}),
+        (lambda: pool(1, 5, 5, 32), CUDA, {}),  # few terms
+        (lambda: pool(64, 56, 56, 4096), CUDA, {}),  # many results
+        (lambda: softmax(64, 1024), CUDA, {}),
+        (lambda: row_sum(64, 1024), CUDA, {}),
+        (lambda: scalar_sum(1024), CUDA, {}),
+    ],
+)
+def test_elsewhere_there_are_none(tensors, target, params):
+    for s in policy(tensors(), target, **params).sketches():
+        assert not shared(s) and ("RF" not in kinds(s) or target is not CUDA)
+
+
+def test_one_long_sum_is_made_in_parts():
+    asked = policy(scalar_sum(1 << 20), CUDA).sketches()
+    assert [in_parts(s) for s in asked] == [False, True, False]
+    assert not any(in_parts(s) for s in policy(scalar_sum(1 << 20), CUDA, search_mode="compatible").sketches())
+
+
+# ---- sizes ----
+
+
+def test_all_samples_and_mutants_are_valid():
+    p = policy(pool(1, 56, 56, 96), CUDA, seed=3, evolutionary_search_mutation_prob=1.0)
+    assert p.sample_shares(300) == {"ok": 1.0}
+    events = []
+    p.set_listener(lambda *a: events.append(a))
+    bred = p.evolve(p.sample(), 200)
+    kind, generation, _, failed, *_ = [e for e in events if e[0] == 3][-1]
+    assert failed / (2048 * generation) < 0.01
+    assert len(bred) == 200 and all(p.check(s)[0] for s in bred)
+
+
+def sizes(state):
+    return [tuple(s[4]) for s in json.loads(state.steps()) if s[0] == "SP"]
+
+
+def test_all_numbers_of_parts_are_drawn():
+    found = {sizes(s)[0][0] for s in policy(pool(1, 28, 28, 96), CUDA, seed=2).sample() if in_parts(s)}
+    assert found == {d for d in range(2, 784 // 2 + 1) if 784 % d == 0}
+    rough = {sizes(s)[0][0] for s in policy(pool(1, 257, 1, 512), CUDA, seed=2).sample() if in_parts(s)}
+    assert rough == {8, 16, 32, 64}, "257 is a prime"
+
+
+# ---- the programs are right ----
+
+PROGRAMS = {
+    "pool": lambda: pool(1, 13, 13, 10),
+    "pool of odd extents": lambda: pool(1, 17, 19, 7),
+    "pool of a batch": lambda: pool(3, 9, 9, 6),
+    "pool of channels first": lambda: pool(1, 17, 19, 7, "NCHW"),
+    "pool in parts": lambda: pool(1, 64, 64, 16),
+    "pool of odd extents in parts": lambda: pool(1, 83, 83, 10),
+    "largest": lambda: pool(1, 17, 19, 7, kind="max"),
+    "largest in parts": lambda: pool(2, 83, 61, 7, kind="max"),
+    "largest of channels first": lambda: pool(2, 11, 7, 3, "NCHW", "max"),
+    "mean of columns": lambda: reduced(topi.mean, (323, 11), 0),
+    "long rows": lambda: reduced(topi.mean, (5, 16411), 1),
+    "sum of all": lambda: scalar_sum(1 << 16),
+    "sum, kept": lambda: reduced(topi.sum, (2, 64, 3, 10), (1, 2), True),
+    "sum, then relu": lambda: reduced(topi.sum, (101, 12), 0, then=topi.nn.relu),
+    "sum of squares": lambda: squares((257, 6)),
+    "place of the largest": lambda: reduced(topi.argmax, (90, 14), 0),
+}
+
+
+def squares(shape):
+    x = te.placeholder(shape, name="x")
+    return [x, topi.sum(topi.multiply(x, x), 0)]
+
+
+def programs(dag, target):
+    p = policy(dag, target, seed=5, **SMALL)
+    drawn = p.sample()
+    kinds_of = {}
+    for s in (*drawn, *p.evolve(drawn, 8)):
+        kinds_of.setdefault((in_parts(s), shared(s)), []).append(s)
+    return [s for some in kinds_of.values() for s in some[:: max(1, len(some) // 3)][:4]]
+
+
+def data_of(tensors):
+    """Small integers, whose sums are exact in any order, and what comes out."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 4, [int(d) for d in tensors[0].shape]).astype("float32")
+    out = np.zeros([int(d) for d in tensors[1].shape], tensors[1].dtype)
+    _core.interp_dag(_core.ComputeDAG(tensors), [x, out])
+    return x, out
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_samples_and_mutants_compute_the_same(name):
+    """In the interpreter, with its checks of races, barriers and bounds, and on OpenCL where there is a device."""
+    tensors = PROGRAMS[name]()
+    x, want = data_of(tensors)
+    dev = ns.opencl(0)
+    for target in (CUDA, OPENCL):
+        states = programs(_core.ComputeDAG(tensors), target)
+        assert states and (target is OPENCL or any(in_parts(s) for s in states) == (x.size >= 1 << 16))
+        for s in states:
+            out = np.full_like(want, 77)
+            kind = "cuda" if target is CUDA else "opencl"
+            assert _core.interp(s, kind, [x, out], max_steps=50_000_000)["findings"] == [], s.text()
+            assert np.array_equal(out, want), s.text()
+        for s in states[::4] if dev.exist and target is OPENCL else ():
+            at = [ns.nd.array(v, dev) for v in (x, np.zeros_like(want))]
+            ns.build(s, target="opencl")(*at)
+            assert np.array_equal(at[1].numpy(), want), s.text()
+
+
+def test_the_compiler_takes_them():
+    there, why = _core.build_available(CUDA)
+    if not there:
+        pytest.skip(why)
+    for name in ("pool of odd extents in parts", "largest of channels first", "place of the largest"):
+        for s in programs(_core.ComputeDAG(PROGRAMS[name]()), CUDA)[::3]:
+            source, _ = _core.candidate_source(s, CUDA, 0)
+            assert _core.build_report(CUDA, _core.build(CUDA, source, 0, "")[0])["local_bytes"] == 0
+
+
+# ---- what the estimate thinks of them ----
+
+
+def best(tensors):
+    """The ten states that a round without measurements begins with, and what their kernels are like."""
+    dag = _core.ComputeDAG(tensors)
+    p = policy(dag, CUDA, seed=1, states_per_tiling_in_batch=0)
+    states = [_core.State(dag, c.steps()).infer_bounds() for c in p.candidates(10)]
+    return states, [p.facts(s)["kernels"] for s in states]
+
+
+def test_the_best_for_a_large_map_are_two_kernels_that_read_whole_lines():
+    for s, kernels in zip(*best(pool(1, 112, 112, 32))):
+        assert in_parts(s) and shared(s) and len(kernels) == 2
+        assert kernels[0]["read_coalescing"] == 1
+        assert kernels[0]["blocks"] * kernels[0]["threads"] >= 4096
+
+
+@pytest.mark.parametrize("size", [(56, 56, 96), (28, 28, 240), (14, 14, 480), (7, 7, 1280)])
+def test_the_best_for_smaller_maps_are_one_kernel(size):
+    for s, kernels in zip(*best(pool(1, *size))):
+        assert shared(s) and not in_parts(s) and len(kernels) == 1
+        assert kernels[0]["threads"] >= 128
