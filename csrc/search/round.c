@@ -36,13 +36,14 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
 
 static Family family_of(int n, const Step *step) {
   int at = tensor_step(n, step);
-  return at < 0 ? FAMILY_LOOPS : matrix_tile(step[at].n, step[at].list).warpgroups ? FAMILY_WARPGROUPS : FAMILY_WARPS;
+  if (at < 0) return sums_of_parts(n, step) ? FAMILY_PARTS : FAMILY_LOOPS;
+  return matrix_tile(step[at].n, step[at].list).warpgroups ? FAMILY_WARPGROUPS : FAMILY_WARPS;
 }
 
 /* How the output is cut: the splits into the most levels (as long as a tiling structure has more S than R). States that
  * agree in it differ in details, such as the slices of a reduction, vectors and unrolling: their times say little more
- * than one of them does. On tensor cores it is the block's tile, whichever way it is turned, and how many blocks share a sum. 0: no
- * split has three levels. */
+ * than one of them does. On tensor cores it is the block's tile, whichever way it is turned, and how many blocks share a sum; of sums
+ * that columns of threads share it is all sizes. 0: no split has three levels. */
 static uint64_t tiling_of(int n, const Step *step) {
   int tensor = tensor_step(n, step);
   if (tensor >= 0) {
@@ -56,6 +57,7 @@ static uint64_t tiling_of(int n, const Step *step) {
   int most = 2; /* lengths of a split: its levels but one */
   for (int i = 0; i < n; i++)
     if (step[i].kind == STEP_SP && step[i].n > most) most = step[i].n;
+  if (most == 2 && sums_shared_by(n, step)) most = 1;
   for (int i = 0; i < n; i++) {
     const Step *s = &step[i];
     if (s->kind != STEP_SP || s->n < most) continue;
@@ -152,8 +154,8 @@ void take(Policy *p, int n, const Cand *c, int room, int *n_out, Candidate **out
   }
 }
 
-/* ---- loops and tensor cores share the trials ----
- * The estimate compares families of programs (loops, warps' and warpgroups' products) that it was fitted to one by one. So measurements decide between them: of each
+/* ---- loops and tensor cores, sums of one and of two kernels share the trials ----
+ * The estimate compares families of programs (loops, sums in parts, warps' and warpgroups' products) that it was fitted to one by one. So measurements decide between them: of each
  * some are measured before its scores alone count. */
 enum { FAMILY_LEAST = 4, FAMILY_SHARE = 8 }; /* so many in all; one for each so many of a batch; and of the children */
 

@@ -167,6 +167,8 @@ int64_t construct_vector(const MakeEnv *m, Choice *c, double row, double bytes);
 /* sums.c: which steps of a sketch are such sums; all their sizes (false: an extent is unknown), or one anew (false: the same). */
 int sums_plan(const State *sketch, int cap, PlanSum *out);
 bool sums_sizes(const MakeEnv *m, Rng *r, const PlanSum *x, Step *steps);
+bool sums_shared_by(int n, const Step *steps); /* does a column of threads share a sum in this candidate? */
+bool sums_of_parts(int n, const Step *steps);  /* and do parts come first? */
 bool sums_resize(const MakeEnv *m, Choice *c, const PlanSum *x, int step, Step *steps);
 
 /* tensor.c: all numbers of the step, or one of them anew; false: none found. */

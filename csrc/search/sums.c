@@ -168,6 +168,18 @@ int sums_plan(const State *sketch, int cap, PlanSum *out) {
   return n;
 }
 
+bool sums_shared_by(int n, const Step *steps) {
+  for (int i = 0; i < n; i++)
+    if (steps[i].kind == STEP_SP && plan_split_for(n, steps, i, AN_THREAD_Y)) return true;
+  return false;
+}
+
+bool sums_of_parts(int n, const Step *steps) {
+  int i = 0;
+  while (i < n && steps[i].kind != STEP_RF) i++;
+  return i < n && sums_shared_by(n - i, steps + i);
+}
+
 /* ---- sizes ---- */
 
 enum { OPTIONS = 48 };
