@@ -8,10 +8,12 @@
  *   for k: acc[0:16] = acc[0:16] + bcast(A[..]) * B[ramp ..]; ...
  *   C[ramp ..] = acc[0:16]; ...
  *
+ * Where the loop right before has set all of C's tile to a number, acc begins with that number and the loop is dropped.
  * The array acc is marked `registers`; code generation makes a variable of each piece. The order of additions to an element does
  * not change, so results are the same bits. Spatial loops that do not fit into the registers move out of the reduction, whole or
- * in part; but when the reduction loops within them are long enough to pay for loads and stores of the tile, they stay (the outer
- * reduction loop is then a cache tile of the schedule) and only the inner part is kept in registers.
+ * in part (7 rows as 4 and 3, where a divisor would leave too few sums to keep a core busy); but when the reduction loops
+ * within them are long enough to pay for loads and stores of the tile, they stay (the outer reduction loop is then a cache tile
+ * of the schedule) and only the inner part is kept in registers.
  * A loop around straight code with private arrays (the transforms of Winograd) becomes the same code on vectors.
  * Pieces have the width of the machine's vectors as long as every access of a piece is contiguous or the same for all lanes;
  * else narrower ones are tried. What cannot be widened stays a marked loop, and the C compiler does what it can.
@@ -20,7 +22,10 @@
 #include <string.h>
 #include "lower/util.h"
 
-enum { MAX_NEST = 24, MAX_PIECES = 64, LONG_REDUCTION = 16, MAX_UNROLLED = 192, MIN_LANES = 4 };
+/* ENOUGH: sums under way with which a core does not wait for the last addition to one of them. */
+enum { MAX_NEST = 24, MAX_PIECES = 64, LONG_REDUCTION = 16, MAX_UNROLLED = 192, MIN_LANES = 4, ENOUGH = 8 };
+/* A reduction loop of up to SHORT iterations costs more than its copies, if they are up to MAX_STRAIGHT statements. */
+enum { SHORT = 4, MAX_STRAIGHT = 64 };
 typedef struct {
   IrCtx *c;
   Arith *ar;
@@ -325,14 +330,16 @@ typedef struct {
 } Level; /* inner: iterations kept in registers; the others: a loop over `outer` */
 typedef struct {
   Level at[MAX_NEST];
-  int n, vec;
+  int n, vec, uneven; /* levels; -1: none */
   const Stmt *store;
+  ExprId start; /* what all sums begin with; 0: with what is in memory */
 } Nest;
 
 static bool gather_nest(Regs *g, const Stmt *s, Nest *x) {
   IrCtx *c = g->c;
   x->n = 0;
   x->vec = -1;
+  x->start = 0;
   for (; s->kind == ST_FOR; s = s->u.loop.body) {
     ForKind k = s->u.loop.kind;
     if (x->n == MAX_NEST || (k != FOR_SERIAL && k != FOR_UNROLLED && k != FOR_VECTOR)) return false;
@@ -385,16 +392,27 @@ static int64_t reduction_within(Regs *g, const Nest *x, int i) {
   return n;
 }
 
+/* How many of n iterations stay in registers, where each takes `tile` of them: a divisor, if that is enough, else about
+ * equal parts with a smaller last one (7 = 4 + 3). */
+static int64_t part_of(const Regs *g, int64_t n, int64_t tile) {
+  int64_t most = g->registers / tile, d = divisor_at_most(n, most);
+  if (d * tile >= ENOUGH || most < 2) return d;
+  int64_t even = i64_ceildiv(n, i64_ceildiv(n, most));
+  return even > d ? even : d;
+}
+
 /* Decides what stays in registers. false: leave this loop, an inner one will do better. */
 static bool fit(Regs *g, Nest *x, int lanes) {
   int64_t tile = 1;
+  x->uneven = -1;
   for (int i = 0; i < x->n; i++)
     if (x->at[i].spatial) tile *= i == x->vec ? i64_ceildiv(x->at[i].extent, lanes) : x->at[i].extent;
   for (int i = 0; i < x->n && tile > g->registers; i++) {
     Level *l = &x->at[i];
     if (!l->spatial || l->extent == 1 || i == x->vec) continue;
     if (reduction_within(g, x, i) >= LONG_REDUCTION) return false;
-    l->inner = divisor_at_most(l->extent, g->registers / (tile / l->extent));
+    l->inner = part_of(g, l->extent, tile / l->extent);
+    if (l->extent % l->inner) x->uneven = i;
     tile = tile / l->extent * l->inner;
   }
   if (tile <= g->registers) return true;
@@ -442,7 +460,7 @@ static bool emit_piece(Regs *g, const Nest *x, BufferId acc, int64_t offset, int
   DType t = ir_buffer(c, buf)->type;
   Redirect r = {buf, acc, at};
   value = ex_map(c, value, redirect, &r);
-  Stmt *in = st_store(c, acc, 1, &at, ex_load(c, buf, t, 1, &idx)),
+  Stmt *in = st_store(c, acc, 1, &at, x->start ? x->start : ex_load(c, buf, t, 1, &idx)),
        *out = st_store(c, buf, 1, &idx, ex_load(c, acc, t, 1, &at)), *body = st_store(c, acc, 1, &at, value);
   ExprId zero = ex_int(c, it, 0);
   p->in = piece_of(g, in, lane, zero, lanes, true);
@@ -458,11 +476,13 @@ static Stmt *loops_around(Regs *g, const Nest *x, Stmt *body, Stmt *in, Stmt *ou
     if (x->at[i].spatial) continue;
     Stmt *r = st_own(c, x->at[i].loop);
     r->u.loop.body = body;
-    copies *= ex_const_int(c, r->u.loop.extent, &e) ? e : MAX_UNROLLED;
+    e = ex_const_int(c, r->u.loop.extent, &e) ? e : MAX_UNROLLED;
+    copies *= e;
     if (copies > MAX_UNROLLED) {
       r->u.loop.kind = FOR_SERIAL;
       r->u.loop.pragma_unroll = false;
-    }
+    } else if (e <= SHORT && copies <= MAX_STRAIGHT)
+      r->u.loop.kind = FOR_UNROLLED;
     body = r;
   }
   Stmt *all[3] = {in, body, out};
@@ -623,24 +643,97 @@ static Stmt *emit_tile(Regs *g, const Nest *x, const Tile *t, BufferId acc) {
   return loops_around(g, x, st_seq(g->c, n, body), st_seq(g->c, n, in), st_seq(g->c, n, out), n);
 }
 
-static Stmt *reduction(Regs *g, const Stmt *s) {
+/* The nest as tiles, within loops over what stays in registers in part. */
+static Stmt *tiles(Regs *g, Nest *x, Tile t) {
   IrCtx *c = g->c;
-  Nest x;
-  Tile t = {.n_order = 0};
-  if (!gather_nest(g, s, &x) || !cut_first(g, &x, &t) || !fit(g, &x, t.lanes)) return NULL;
-  lay_out(g, &x, &t);
+  lay_out(g, x, &t);
   if (t.total > 2 * g->registers || t.total < 1) return NULL; /* narrow remainders may take more than planned */
-  BufferId acc = accumulators(c, &x, &t);
-  Stmt *r = emit_tile(g, &x, &t, acc);
+  BufferId acc = accumulators(c, x, &t);
+  Stmt *r = emit_tile(g, x, &t, acc);
   if (!r) return NULL;
   r = st_alloc(c, acc, r);
-  for (int i = x.n - 1; i >= 0; i--) {
-    const Level *l = &x.at[i];
+  for (int i = x->n - 1; i >= 0; i--) {
+    const Level *l = &x->at[i];
     if (!l->outer) continue;
     DType type = ir_var_info(c, l->outer)->type;
     r = st_for(c, l->outer, ex_int(c, type, 0), ex_int(c, type, l->extent / l->inner), FOR_SERIAL, r);
   }
   return r;
+}
+
+/* ---- what sums begin with ----
+ * Right before the nest a loop writes a number to all elements: then registers begin with it, and memory is written once. Loops
+ * sweep the same elements if they begin at the same one and go as far in the same steps, in whatever order. */
+typedef struct {
+  int64_t extent, step;
+} Sweep;
+typedef struct {
+  Sweep at[MAX_NEST];
+  int n;
+  ExprId origin;
+} Swept;
+static int by_step(const void *a, const void *b) {
+  const Sweep *x = a, *y = b;
+  return x->step != y->step ? (x->step > y->step) - (x->step < y->step)
+                            : (x->extent > y->extent) - (x->extent < y->extent);
+}
+/* One more loop over the elements whose index is w->origin, which becomes the index in the first iteration. */
+static bool sweep(Regs *g, const Stmt *loop, Swept *w) {
+  IrCtx *c = g->c;
+  VarId v = loop->u.loop.var;
+  DType t = ir_var_info(c, v)->type;
+  Sweep *s = &w->at[w->n];
+  int64_t min;
+  if (!ex_const_int(c, loop->u.loop.min, &min) || !ex_const_int(c, loop->u.loop.extent, &s->extent)) return false;
+  VarSub next = {v, ex_add(c, ex_var(c, v), ex_int(c, t, 1))}, first = {v, ex_int(c, t, min)};
+  ExprId moved = ex_sub(c, ex_subst(c, w->origin, 1, &next), w->origin);
+  if (!ex_const_int(c, ar_simplify(g->ar, moved), &s->step)) return false;
+  w->origin = ex_subst(c, w->origin, 1, &first);
+  w->n += s->extent != 1;
+  return true;
+}
+
+/* The number that a statement gives to all elements of the nest, and to no others; 0: it does something else. */
+static ExprId start_of(Regs *g, const Nest *x, const Stmt *s) {
+  IrCtx *c = g->c;
+  const Stmt *loop[MAX_NEST];
+  int n = 0;
+  for (; s->kind == ST_FOR && s->u.loop.kind <= FOR_VECTOR && n < MAX_NEST; s = s->u.loop.body) {
+    low_bind_loop(c, g->ar, s);
+    loop[n++] = s;
+  }
+  if (s->kind != ST_STORE || s->u.store.buf != x->store->u.store.buf || s->u.store.n_idx != 1) return 0;
+  ExprKind k = ir_kind(c, s->u.store.value);
+  if (k != IR_FLT && k != IR_INT) return 0;
+  Swept a = {.origin = s->u.store.idx[0]}, b = {.origin = x->store->u.store.idx[0]};
+  int64_t apart;
+  for (int i = 0; i < n; i++)
+    if (!sweep(g, loop[i], &a)) return 0;
+  for (int i = 0; i < x->n; i++)
+    if (x->at[i].spatial && !sweep(g, x->at[i].loop, &b)) return 0;
+  if (a.n != b.n || !ex_const_int(c, ar_simplify(g->ar, ex_sub(c, a.origin, b.origin)), &apart) || apart) return 0;
+  qsort(a.at, (size_t)a.n, sizeof *a.at, by_step);
+  qsort(b.at, (size_t)b.n, sizeof *b.at, by_step);
+  for (int i = 0; i < a.n; i++)
+    if (by_step(&a.at[i], &b.at[i]) != 0) return 0;
+  return s->u.store.value;
+}
+
+/* before: NULL, or the statement right before the nest, which *first says to be part of the result. */
+static Stmt *reduction(Regs *g, const Stmt *s, const Stmt *before, bool *first) {
+  Nest x;
+  Tile t = {.n_order = 0};
+  if (!gather_nest(g, s, &x) || !cut_first(g, &x, &t) || !fit(g, &x, t.lanes)) return NULL;
+  x.start = before ? start_of(g, &x, before) : 0;
+  *first = x.start != 0;
+  if (x.uneven < 0) return tiles(g, &x, t);
+  Nest rest = x;
+  Level *most = &x.at[x.uneven], *last = &rest.at[x.uneven];
+  last->extent = last->inner = most->extent % most->inner;
+  most->extent -= last->extent;
+  last->min += most->extent;
+  Stmt *two[2] = {tiles(g, &x, t), tiles(g, &rest, t)};
+  return two[0] && two[1] ? st_seq(g->c, 2, two) : NULL;
 }
 
 /* ---- the walk ---- */
@@ -651,11 +744,29 @@ static bool on_vectors(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
   return n->kind == IR_CALL && intrin_on_vectors((Intrin)n->sym, n->type);
 }
 
+static Stmt *walk(IrCtx *c, Stmt *s, void *arg);
+
+static Stmt *sequence(Regs *g, Stmt *s) {
+  int n = s->u.seq.n, k = 0;
+  Stmt **out = arena_array(ir_arena(g->c), Stmt *, n);
+  for (int i = 0; i < n; i++) {
+    Stmt *at = s->u.seq.at[i], *next = i + 1 < n ? s->u.seq.at[i + 1] : NULL, *both = NULL;
+    bool first = false;
+    if (next && next->kind == ST_FOR && next->u.loop.kind <= FOR_UNROLLED) both = reduction(g, next, at, &first);
+    first = first && both;
+    out[k++] = first ? both : walk(g->c, at, g);
+    i += first;
+  }
+  return st_seq(g->c, k, out);
+}
+
 static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   Regs *g = arg;
   Stmt *x;
+  bool first;
+  if (s->kind == ST_SEQ) return sequence(g, s);
   if (s->kind != ST_FOR) return low_rewrite(c, g->ar, s, walk, NULL, g);
-  if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s))) return x;
+  if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s, NULL, &first))) return x;
   low_bind_loop(c, g->ar, s);
   bool calls = s->u.loop.kind <= FOR_UNROLLED && s->u.loop.body->kind == ST_STORE &&
                ex_any(c, s->u.loop.body->u.store.value, on_vectors, NULL);

@@ -129,6 +129,77 @@ def test_operands_of_several_sums_are_loaded_once(rows, columns, kept):
         assert len(re.findall(rf"\b{name}\b", src)) == 2 + (columns if f"{name} = ns_bcast" in src else rows)
 
 
+@pytest.mark.parametrize("rows, columns, parts", [(7, 2, [8, 6]), (7, 3, [12, 9]), (13, 2, [10, 6]), (14, 1, [7]), (5, 4, [12, 8]), (3, 1, [3])])
+def test_tiles_of_awkward_sizes_are_cut_unevenly(rows, columns, parts):
+    """Too many rows for the registers, and no divisor that keeps a core busy: about equal parts, a smaller one last."""
+    if platform.machine() != "x86_64":
+        pytest.skip("16 registers of four numbers are assumed")
+    lanes = 4
+    a, b, c = matmul(2 * rows, 2 * columns * lanes, 24)
+    s = te.create_schedule(c.op)
+    (i, j), (r,) = c.op.axis, c.op.reduce_axis
+    (io, ii), (jo, ji) = s[c].split(i, rows), s[c].split(j, columns * lanes)
+    s[c].reorder(io, jo, r, ii, ji)
+    s[c].vectorize(ji)
+    rng = np.random.default_rng(0)
+    x, y = ints(rng, (2 * rows, 24)), ints(rng, (24, 2 * columns * lanes))
+    f = ns.build(s, [a, b, c], "llvm -mcpu=x86-64", name="prog")
+    out = ns.nd.array(np.full((2 * rows, 2 * columns * lanes), 77, "float32"), ns.cpu(0))
+    f(ns.nd.array(x, ns.cpu(0)), ns.nd.array(y, ns.cpu(0)), out)
+    assert np.array_equal(out.numpy(), x @ y)
+    tiles = re.split(r"for \(int32_t k\w* = 0", f.get_source())[1:]
+    assert [len(re.findall(r"acc_\w+ = \(acc_\w+ \+", t)) for t in tiles] == parts
+
+
+def started(source, name="C"):
+    """Whether sums begin in registers: nothing reads what is to hold the result."""
+    return not re.search(rf"= \*\(const \w+ \*\)\({name} ", source)
+
+
+@pytest.mark.parametrize(
+    "order, whole",
+    [
+        ("iojo r iiji", True),
+        ("iojo r jiii", True),
+        ("iojo ro ii ri ji", True),
+        ("io r jo iiji", True),
+        ("r iojo iiji", True),
+        ("ro iojo ri iiji", False),
+    ],
+)
+def test_sums_begin_in_registers_where_they_were_set_right_before(order, whole):
+    """A number that a loop writes to all elements of a tile is what its registers begin with, unless sums come back to memory in between."""
+    a, b, c = matmul(8, 64, 32)
+    s = te.create_schedule(c.op)
+    (i, j), (r,) = c.op.axis, c.op.reduce_axis
+    axes = {}
+    axes["io"], axes["ii"] = s[c].split(i, 4)
+    axes["jo"], axes["ji"] = s[c].split(j, 8)
+    axes["r"] = r
+    if "ri" in order:
+        axes["ro"], axes["ri"] = s[c].split(r, 4 if whole else 16)
+    s[c].reorder(*[axes[n] for n in re.findall("ii|io|ji|jo|ri|ro|r", order)])
+    rng = np.random.default_rng(2)
+    x, y = ints(rng, (8, 32)), ints(rng, (32, 64))
+    got, src = run(s, [a, b, c], [x, y])
+    assert np.array_equal(got, x @ y)
+    assert started(src) == whole, src
+
+
+def test_greatest_ones_begin_with_the_least_number():
+    n, k = 8, 16
+    a, b = te.placeholder((n, k), name="A"), te.placeholder((k, 16), name="B")
+    r = te.reduce_axis((0, k), name="r")
+    c = te.compute((n, 16), lambda i, j: te.max(a[i, r] + b[r, j], axis=r), name="C")
+    s = te.create_schedule(c.op)
+    s[c].reorder(c.op.axis[0], c.op.reduce_axis[0], c.op.axis[1])
+    rng = np.random.default_rng(3)
+    x, y = ints(rng, (n, k)) - 100, ints(rng, (k, 16))
+    got, src = run(s, [a, b, c], [x, y])
+    assert np.array_equal(got, (x[:, :, None] + y).max(1))
+    assert started(src), src
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("order", ["ijr", "irj", "rij", "jri"])
 def test_plain_loop_orders(order, transposed):
