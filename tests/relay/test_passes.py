@@ -126,21 +126,37 @@ def test_no_winograd_where_tf32_is_allowed(target, direct):
 )
 def test_the_form_of_winograd_that_is_fastest_on_a_cpu(size, ci, co, tile):
     """Tiles that save products, unless transforms or the larger weights cost what they save."""
+    assert forms_of_winograd(size, ci, co, "llvm") == ([(tile, True)] if tile else [])
+
+
+@pytest.mark.parametrize(
+    ("size", "ci", "co", "tile"),
+    [(28, 16, 32, None), (55, 16, 64, None), (14, 128, 32, None), (28, 128, 128, 4), (112, 128, 128, 4), (14, 512, 512, 2), (7, 512, 512, 2)],
+)
+def test_the_form_of_winograd_that_is_fastest_on_a_gpu(size, ci, co, tile):
+    """Three kernels for one where the products are many, and no thread adds up too long a sum."""
+    assert forms_of_winograd(size, ci, co, "cuda -arch=sm_90") == ([(tile, False)] if tile else [])
+    assert forms_of_winograd(size, ci, co, "cuda -arch=sm_90", "auto") == [(2 if size % 8 else 4, False)]  # the reference's rule
+
+
+def forms_of_winograd(size, ci, co, target, mode="fastest"):
+    """(tile, whether its transforms go by rows) of the convolutions that became Winograd's."""
     x, w = relay.var("x", shape=(1, size, size, ci)), relay.const(np.zeros((3, 3, ci, co), "float32"))
     body = nn.conv2d(x, w, padding=1, channels=co, kernel_size=3, data_layout="NHWC", kernel_layout="HWIO")
-    with transform.PassContext(opt_level=3, config={"relay.winograd": "fastest"}):
-        out = optimize(relay.module.IRModule.from_expr(func(body)), Target("llvm"))["main"]
+    with transform.PassContext(opt_level=3, config={"relay.winograd": mode}):
+        out = optimize(relay.module.IRModule.from_expr(func(body)), Target(target))["main"]
     found = [e.attrs for e in post_order(out.body) if isinstance(e, Call) and "winograd_without" in str(e.op_name)]
-    assert [(a.tile_size, a.by_rows) for a in found] == ([(tile, True)] if tile else [])
+    return [(a.tile_size, bool(a.get("by_rows"))) for a in found]
 
 
 @pytest.mark.parametrize("mode", ["never", "fastest"])
-def test_a_convolution_that_stays_direct_is_lowered_so(mode):
-    """7x7 with 256 results: the closed form says direct; the reference's rule, Winograd, is not asked again for the loops."""
-    x, w = relay.var("x", shape=(1, 7, 7, 128)), relay.const(np.zeros((3, 3, 128, 256), "float32"))
-    body = nn.conv2d(x, w, padding=1, channels=256, kernel_size=3, data_layout="NHWC", kernel_layout="HWIO")
+@pytest.mark.parametrize(("target", "co"), [("llvm", 256), ("cuda -arch=sm_90", 32)])
+def test_a_convolution_that_stays_direct_is_lowered_so(target, co, mode):
+    """7x7: the closed form says direct; the reference's rule, Winograd, is not asked again for the loops."""
+    x, w = relay.var("x", shape=(1, 7, 7, 128)), relay.const(np.zeros((3, 3, 128, co), "float32"))
+    body = nn.conv2d(x, w, padding=1, channels=co, kernel_size=3, data_layout="NHWC", kernel_layout="HWIO")
     with transform.PassContext(opt_level=3, config={"relay.winograd": mode}):
-        (task,), _ = extract_tasks(relay.module.IRModule.from_expr(func(body)), None, "llvm")
+        (task,), _ = extract_tasks(relay.module.IRModule.from_expr(func(body)), None, target)
     assert len(task.compute_dag.init_state.stages) == 4  # data, padding, weight, sum
 
 
