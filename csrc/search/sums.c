@@ -43,12 +43,8 @@ typedef struct {
 /* A reduction that nothing has been done to, and that tiles have nothing to offer. */
 static bool sum_of(const State *s, int stage, Sum *out) {
   const Stage *g = &s->stage.at[stage];
-  const TeOp *op = g->op;
-  if (sp_placeholder(s, stage) || op->n_red == 0 || sp_needs_tiling(s, stage) || !te_is_reduction(s->ctx, op))
-    return false;
-  const IrReduce *r = ir_reduce(s->ctx, op->body[0]);
-  if (r->init || r->n_src != op->n_out || g->at != AT_ROOT || g->attached.len > 0 || g->rels.len > 0 ||
-      sp_has_attr(s, stage, TE_NO_SPLIT) || sp_has_attr(s, stage, TE_CONST_AXES))
+  if (sp_placeholder(s, stage) || sp_needs_tiling(s, stage) || g->at != AT_ROOT || g->attached.len > 0 ||
+      g->rels.len > 0 || sp_has_attr(s, stage, TE_NO_SPLIT) || sp_has_attr(s, stage, TE_CONST_AXES))
     return false;
   out->inner = te_innermost(s->ctx, s->dag, stage);
   if (out->inner == TE_INNER_OTHER) return false;

@@ -259,7 +259,10 @@ TeInner te_innermost(IrCtx *c, const TeDag *d, int op) {
   const TeOp *x = d->op[op];
   const TeEdge *most = NULL;
   int64_t bytes = -2;
-  for (int i = 0; i < d->n_edges && x->n_red > 0; i++) {
+  if (x->n_red == 0 || !te_is_reduction(c, x)) return TE_INNER_OTHER;
+  const IrReduce *r = ir_reduce(c, x->body[0]);
+  if (r->init || r->n_src != x->n_out) return TE_INNER_OTHER;
+  for (int i = 0; i < d->n_edges; i++) {
     const TeEdge *e = &d->edge[i];
     if (e->consumer != op || e->n_access == 0 || e->rank == 0) continue;
     int64_t b = te_bytes(c, d->op[e->producer]->out[0]);

@@ -97,8 +97,8 @@ int te_producers(const TeDag *d, int op, int *out);    /* direct, in reading ord
 int te_common_outer(const TeDag *d, int from, int to); /* over all paths */
 bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to);
 
-/* What a reduction finds side by side in the largest tensor that it reads: terms of one sum, or (neighbours along its last axis)
- * of several. */
+/* What a reduction that threads can share (no initial value of its own, all results kept) finds side by side in the largest tensor
+ * that it reads: terms of one result, or of several, neighbours along its last axis. */
 typedef enum { TE_INNER_OTHER, TE_INNER_TERMS, TE_INNER_RESULTS } TeInner;
 TeInner te_innermost(IrCtx *c, const TeDag *d, int op);
 

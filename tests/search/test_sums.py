@@ -8,6 +8,8 @@ from search_cases import CPU4, CUDA, MALI, policy, row_sum, scalar_sum, softmax
 
 import nestsmith as ns
 from nestsmith import _core, te, topi
+from nestsmith.relay.default_schedule import default_state
+from nestsmith.target import Target
 
 OPENCL = _core.Target("opencl", (-1, 16, 64, 49152, 2147483647, 1024, 8, 32))
 SMALL = dict(evolutionary_search_population=60, sample_init_min_population=20, evolutionary_search_num_iters=1)
@@ -216,3 +218,34 @@ def test_a_batch_holds_each_size_once():
     dag = _core.ComputeDAG(pool(1, 28, 28, 240))
     drawn = [sizes(_core.State(dag, c.steps())) for c in p.candidates(8)]
     assert len(set(drawn)) == 8
+
+
+# ---- without tuning ----
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, "softmax"])
+@pytest.mark.parametrize("kind", ["cuda -arch=sm_90", "opencl"])
+def test_default_schedules_share_long_sums(name, kind):
+    tensors = softmax(5, 300) if name == "softmax" else PROGRAMS[name]()
+    x, want = data_of(tensors)
+    state = default_state(_core.ComputeDAG(tensors), Target(kind))
+    codes = {s[3] for s in json.loads(state.steps()) if s[0] == "AN"}
+    columns = 8 in codes
+    assert columns or any(axis[1:3] == (1, 6) for stage in state.stages() for axis in stage[3])
+    assert columns == (name not in ("softmax", "long rows", "sum of all") and "channels first" not in name)
+    out = np.full_like(want, 77)
+    assert _core.interp(state, kind.split()[0], [x, out], max_steps=50_000_000)["findings"] == []
+    assert np.allclose(out, want, rtol=1e-5, atol=0) if name == "softmax" else np.array_equal(out, want)
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        lambda: pool(1, 5, 5, 32),  # few terms
+        lambda: pool(64, 28, 28, 512),  # many results
+        lambda: reduced(topi.sum, (100, 1009), 0),  # one result at a time would read a line for each term
+    ],
+)
+def test_default_schedules_of_others_have_a_thread_for_each_result(tensors):
+    state = default_state(_core.ComputeDAG(tensors()), Target("cuda -arch=sm_90"))
+    assert not any(axis[1] == 1 and axis[2] for stage in state.stages() for axis in stage[3])

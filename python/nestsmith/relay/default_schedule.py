@@ -1,7 +1,8 @@
 """A schedule for every program, without tuning: what a network runs with until there are records.
 
 Everything element-wise is inlined, unless the expression would become huge. On a GPU each remaining stage is one kernel:
-its spatial loops are fused, cut into blocks of threads and bound; reductions run serially in a thread. On a CPU the
+its spatial loops are fused, cut into blocks of threads and bound; reductions run serially in a thread, but the threads of a block
+share long sums where results are few. On a CPU the
 outer spatial loops run in parallel and a divisor of the innermost one as vector lanes, with the reduction between the
 two.
 """
@@ -16,7 +17,7 @@ from ..states import core_state
 
 __all__ = ["default_state", "state_from", "steps_of"]
 
-_VECTORIZE, _PARALLEL, _BLOCK_X, _THREAD_X = 2, 3, 5, 6
+_VECTORIZE, _PARALLEL, _BLOCK_X, _THREAD_X, _THREAD_Y = 2, 3, 5, 6, 8
 _SPACE = 0
 _SHARES = 64  # iterations of a parallel loop that are enough for any number of cores to have about as many
 
@@ -64,6 +65,41 @@ def _bind(state, stage, max_threads, multiprocessors):
     state.apply("AN", stage, 1, _THREAD_X)
 
 
+_LONG, _FEW = 64, 16384  # terms that are worth the threads of a block; results that fill a device with a thread each
+
+
+def _power(most):
+    return 1 << (most.bit_length() - 1)
+
+
+def _share(state, stage, flags, max_threads):
+    """Gives a block some neighbouring results, each with a column of threads, or one with a row of them, as its terms lie in memory;
+    False where a thread for each result is as good."""
+    op, inner = state.dag.ops[stage], flags["innermost"]
+    if not inner or flags["needs_multi_level_tiling"]:
+        return False
+    axes = _axes(_core.State(state.dag).infer_bounds(), stage)
+    n, extents = len(op.axis), [_extent(a) for a in axes]
+    terms, results = math.prod(extents[n:]), math.prod(extents[:n])
+    width = 1
+    if inner == "results":
+        width = next((w for w in (_lanes(extents[n - 1], 8), _lanes(extents[n - 1], 32)) if w >= 4), 1)
+    if min(extents) < 1 or terms < _LONG or results > _FEW or (inner == "results" and width == 1):
+        return False
+    if len(extents) > n + 1:
+        state.apply("FU", stage, list(range(n, len(extents))))
+    state.apply("SP", stage, n, terms, [_power(min(max_threads // width, 128 if width > 1 else 256, terms))], 1)
+    state.apply("AN", stage, n + 1, _THREAD_Y if width > 1 else _THREAD_X)
+    outer = list(range(n))
+    if width > 1:
+        state.apply("SP", stage, n - 1, extents[n - 1], [width], 1)
+        state.apply("AN", stage, n, _THREAD_X)
+    if n != 1:  # of none (a single number) comes a loop of one iteration
+        state.apply("FU", stage, outer)
+    state.apply("AN", stage, 0, _BLOCK_X)
+    return True
+
+
 def _lanes(n, most):
     """The largest divisor of n up to `most`; 1 if there is no useful one."""
     return max((d for d in range(1, most + 1) if n % d == 0), default=1)
@@ -98,9 +134,11 @@ def default_state(dag, target):
     state = _core.State(dag)
     keep = _inline(state, dag, gpu)
     most = int(target.attrs.get("max_num_threads", 256)) if gpu else 0
+    flags = dag.stages()
     for i in reversed(keep):
         if gpu:
-            _bind(state, i, most, 64)
+            if not _share(state, i, flags[i], most):
+                _bind(state, i, most, 64)
         else:
             _parallelize(state, i, 16)
     return state
