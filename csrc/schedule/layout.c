@@ -1,7 +1,8 @@
 /* Layout rewrite: stores a constant input (a weight) in the order in which a candidate's loops read it.
  *
  * A compute op declares such inputs in its attribute layout_free_placeholders. From the loops around the op, after
- * bound inference, follows the new order of dimensions, e.g. "512k512j" becomes "4j8j4j4j512k". Either the function
+ * bound inference, follows the new order of dimensions, e.g. "512k512j" becomes "4j8j4j4j512k". Where the op
+ * is computed inside another one's loops, a part of a dimension at a time, such parts are its outermost order. Either the function
  * takes the input in the new layout (option 2), or a stage that copies it over is inserted in front of the readers
  * (option 1), with the steps renumbered and a parallel schedule for the new stage appended. An input whose reads or
  * loops do not fit the scheme stays as it is.
@@ -73,6 +74,33 @@ static bool add_loops(IrCtx *c, const Stage *st, int n, Entries *out) {
   return true;
 }
 
+/* Of an axis the stage computes `size` elements at a time, where the loops around it say: do all such parts begin at a multiple? */
+static bool in_whole_parts(State *s, const Stage *st, const char *name, int64_t size) {
+  IrCtx *c = s->ctx;
+  for (int i = 0; i < st->n_root_data; i++) {
+    const Axis *x = &st->axes.at[i];
+    if (strcmp(base_name(ir_arena(c), x->name), name) != 0) continue;
+    ExprId rest = x->min ? ar_simplify(ar_new(c), ex_fmod(c, x->min, ex_int(c, ir_type(c, x->min), size))) : 0;
+    return st->at == AT_ITER && rest && ex_is_int(c, rest, 0);
+  }
+  return false;
+}
+
+/* Parts of a dimension that the loops around the stage go through, and the stage does not see, become the outermost ones. */
+static bool add_parts(State *s, const Stage *st, Rewrite *r, const int64_t *made) {
+  Arena *m = ir_arena(s->ctx);
+  int n = r->to.len;
+  NewDim *own = arena_copy(m, r->to.at, sizeof(NewDim) * (size_t)n);
+  r->to.len = 0;
+  for (int k = 0; k < r->rank; k++) {
+    if (made[k] >= r->dim[k]) continue;
+    if (r->dim[k] % made[k] || !in_whole_parts(s, st, r->name[k], made[k])) return false;
+    vec_push(m, &r->to, ((NewDim){k, r->dim[k] / made[k]}));
+  }
+  for (int i = 0; i < n; i++) vec_push(m, &r->to, own[i]);
+  return true;
+}
+
 static bool new_layout(State *s, int stage, Rewrite *r) {
   const Stage *st = &s->stage.at[stage];
   Entries e = {0};
@@ -90,9 +118,7 @@ static bool new_layout(State *s, int stage, Rewrite *r) {
         if (!i64_mul(made[k], e.at[i].extent, &made[k])) return false;
       }
   }
-  for (int k = 0; k < r->rank; k++)
-    if (made[k] < r->dim[k]) return false; /* the loops seen do not cover the input */
-  return r->to.len > 0;
+  return r->to.len > 0 && add_parts(s, st, r, made);
 }
 
 typedef VEC(TensorId) Tensors;

@@ -160,6 +160,29 @@ def test_dense_by_hand(columns, want):
     assert np.array_equal(np.asarray(stored), relayout(ints(1, 40, 48), (40, 48), want, [0, 1, 0]))
 
 
+@pytest.mark.parametrize(("columns", "want"), [(8, (5, 48, 8)), (7, (40, 48))])
+def test_columns_computed_where_they_are_read(columns, want):
+    """The product of some columns at a time, inside the loops of what reads it: such parts of the weight lie one behind the other, if
+    they are whole."""
+    mod = module(dense())
+    (task,) = tasks_of(mod)
+    dag = task.compute_dag
+    i, out = stage_of(dag, "T_matmul"), len(dag.ops) - 1
+
+    def apply(s):
+        s.apply("SP", out, 1, 40, [columns], 1)  # i0, i1.0, i1.1
+        s.apply("RE", out, [1, 0, 2])
+        s.apply("RE", i, [0, 2, 1])  # i, k, j
+        s.apply("CA", i, out, 0)
+
+    history = auto_scheduler.ApplyHistoryBest(None)
+    history.update(LLVM, task.workload_key, steps(dag, apply))
+    lib = build(mod, history)
+    x = inputs_of(mod)
+    assert shapes(lib) == [want]
+    assert np.array_equal(run(lib, **x)[0], np.maximum(x["x"] @ ints(1, 40, 48).T, 0))
+
+
 def test_convolution_by_hand():
     x = relay.var("x", shape=(1, 6, 6, 8))
     mod = module(conv(x, weight(3, 3, 3, 8, 16), padding=1))
