@@ -53,5 +53,5 @@ def extracted(name):
 
 
 def sketches(dag, kind):
-    """All sketches of a DAG, in order."""
-    return _core.Policy(dag, ENGINE[kind], {}, 1, 1).sketches()
+    """All sketches of a DAG in the compatible mode, in order."""
+    return _core.Policy(dag, ENGINE[kind], {"search_mode": "compatible"}, 1, 1).sketches()
