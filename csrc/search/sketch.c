@@ -157,10 +157,12 @@ static int splittable(const State *s, int stage, bool space) {
   return n;
 }
 
-/* The consumer must be a plain loop nest with as many loops as the stage has spatial splits. */
+/* The consumer must be a plain loop nest with as many loops as the stage has spatial splits, in which nothing is computed yet. */
 static int fuse_target(const State *s, int stage) {
   int t = sp_matched_consumer(s, stage);
-  if (t < 0 || sp_has_reduce(s, t) || splittable(s, t, true) != splittable(s, stage, true)) return -1;
+  if (t < 0 || s->stage.at[t].attached.len > 0 || sp_has_reduce(s, t) ||
+      splittable(s, t, true) != splittable(s, stage, true))
+    return -1;
   return t;
 }
 static Verdict fuse_check(Derive *d, const State *s, int stage) {
@@ -293,11 +295,12 @@ static Verdict xthread_check(Derive *d, const State *s, int stage) {
 }
 
 static void xthread_apply(Derive *d, State *s, int stage) {
-  bool alone = matrix_by_vector(d, s, stage);
+  int t = sp_single_consumer(s, stage), common = t >= 0 ? te_common_outer(s->dag, stage, t) : 0, src = -1;
+  /* Beside its reader a matrix times a vector would have the block compute as many elements as it has threads; a reader that has
+   * joined another sum has blocks of other threads. */
+  bool alone = matrix_by_vector(d, s, stage) || (d->env->par->extended && t >= 0 && sums_joined_by(s, t));
   int f = sums_fuse(s, stage);
   const int64_t warp = hw(d)->warp_size;
-  int t = sp_single_consumer(s, stage), common = t >= 0 ? te_common_outer(s->dag, stage, t) : 0, src = -1;
-  /* Beside its reader a matrix times a vector would have the block compute as many elements as it has threads. */
   if (t >= 0 && common > 0 && !sp_needs_tiling(s, t) && !alone) {
     int at[2], n = sp_steps_of(s, t, STEP_SP, at, 2);
     if (n == 1)

@@ -58,6 +58,7 @@ bool sums_shared(const SketchEnv *env, const State *s, int stage);   /* may the 
 void sums_share(State *s, int stage);
 bool sums_in_parts(const SketchEnv *env, const State *s, int stage); /* may two kernels add them up, the first one parts? */
 void sums_part(State *s, int stage);
+bool sums_joined_by(const State *s, int stage); /* is it computed in the blocks that share a sum which it reads? */
 int sums_fuse(State *s, int stage); /* fuses all reduction loops (if several); the index of the result */
 
 /* ---- choices (choice.c): what a rule leaves open, decided at random or in every way, one after the other ---- */

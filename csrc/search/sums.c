@@ -52,10 +52,18 @@ static bool sum_of(const State *s, int stage, Sum *out) {
   return out->results > 0 && out->terms > 1 && i64_mul(out->results, out->terms, &out->points);
 }
 
+/* Each reduction multiplies the sketches, and a plan describes so many. */
+static bool few_sums(const SketchEnv *env) {
+  const TeDag *d = env->task->dag;
+  int n = 0;
+  for (int i = 0; i < d->n_ops; i++) n += d->op[i]->n_red > 0;
+  return env->par->extended && n <= PLAN_SUMS;
+}
+
 bool sums_shared(const SketchEnv *env, const State *s, int stage) {
   Sum x;
   const Target *t = &env->task->target;
-  if (!env->par->extended || !sum_of(s, stage, &x)) return false;
+  if (!few_sums(env) || !sum_of(s, stage, &x)) return false;
   bool many = x.terms > t->hw.warp_size && x.results / t->hw.max_threads_per_block < t->gpu.sms;
   if (x.inner == TE_INNER_TERMS)
     return many && sp_len(s, stage, IT_REDUCE) != x.terms; /* else they are summed across threads anyway */
@@ -64,7 +72,7 @@ bool sums_shared(const SketchEnv *env, const State *s, int stage) {
 
 bool sums_in_parts(const SketchEnv *env, const State *s, int stage) {
   Sum x;
-  if (!env->par->extended || s->stage.at[stage].op->n_out != 1 || !sum_of(s, stage, &x)) return false;
+  if (!few_sums(env) || s->stage.at[stage].op->n_out != 1 || !sum_of(s, stage, &x)) return false;
   int64_t sms = env->task->target.gpu.sms;
   if (x.inner == TE_INNER_TERMS) return x.results <= sms / 4 && x.terms >= ROW_TERMS;
   return x.results <= PART_RESULTS * sms && x.terms >= PART_TERMS && x.points >= PART_POINTS;
@@ -101,6 +109,18 @@ static int reader_of(const State *s, int stage) {
                !sp_has_reduce(s, t) && sp_loops(s, t) == g->op->n_axis;
   for (int i = 0; plain && i < sp_loops(s, t); i++) plain = sp_axis(s, t, i)->ann == AN_NONE;
   return plain ? t : -1;
+}
+
+bool sums_joined_by(const State *s, int stage) {
+  int at, n = s->stage.at[stage].attached.len;
+  for (int i = 0; i < n; i++) {
+    int u = attach_stage(s->stage.at[stage].attached.at[i]);
+    for (int k = 0; k < sp_loops(s, u); k++)
+      if (sp_axis(s, u, k)->kind == IT_REDUCE && ann_is_thread(sp_axis(s, u, k)->ann) &&
+          sp_steps_of(s, u, STEP_SP, &at, 1) > 0)
+        return true;
+  }
+  return false;
 }
 
 static void share(State *s, int stage, TeInner inner, int64_t n) {

@@ -80,6 +80,28 @@ def test_one_long_sum_is_made_in_parts():
     assert not any(in_parts(s) for s in policy(scalar_sum(1 << 20), CUDA, search_mode="compatible").sketches())
 
 
+def test_one_reader_joins_the_blocks_of_one_of_its_sums():
+    for s in policy(both(topi.max, topi.sum, (5, 90, 12), 1), CUDA).sketches():
+        joined = [stage for stage in s.stages() if stage[2] == 2]
+        assert len(joined) < 2 or not shared(s)
+
+
+def test_a_product_is_not_tiled_into_a_reader_that_has_joined_a_sum():
+    a, w, x = te.placeholder((64, 128)), te.placeholder((96, 128)), te.placeholder((64, 512, 96))
+    asked = policy([a, w, x, topi.add(topi.nn.dense(a, w), topi.sum(x, 1))], CUDA).sketches()
+    assert [shared(s) for s in asked] == [False, True, False]
+
+
+@pytest.mark.parametrize("n", [4, 5])
+def test_many_sums_in_one_program_have_the_sketches_of_the_compatible_mode(n):
+    """Each would multiply them, and all that a sketch leaves open is drawn."""
+    xs = [te.placeholder((56, 56, 96)) for _ in range(n)]
+    total = sum((topi.sum(x, (0, 1)) for x in xs[1:]), topi.sum(xs[0], (0, 1)))
+    p = policy([*xs, total], CUDA)
+    assert len(p.sketches()) == (4**n if n == 4 else 2**n)
+    assert p.sample_shares(100) == {"ok": 1.0}
+
+
 # ---- sizes ----
 
 
@@ -124,7 +146,16 @@ PROGRAMS = {
     "sum, then relu": lambda: reduced(topi.sum, (101, 12), 0, then=topi.nn.relu),
     "sum of squares": lambda: squares((257, 6)),
     "place of the largest": lambda: reduced(topi.argmax, (90, 14), 0),
+    "mean and largest": lambda: both(topi.mean, topi.max, (1, 13, 9, 8), (1, 2), True),
+    "mean and largest in parts": lambda: both(topi.mean, topi.max, (1, 67, 61, 16), (1, 2), True),
+    "largest and sum of a batch": lambda: both(topi.max, topi.sum, (5, 90, 12), 1),
 }
+
+
+def both(first, second, shape, *axis):
+    """Two reductions that one operation reads."""
+    x = te.placeholder(shape, name="x")
+    return [x, topi.add(first(x, *axis), second(x, *axis))]
 
 
 def squares(shape):
