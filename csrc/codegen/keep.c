@@ -9,6 +9,7 @@
  * accumulators and operands fit into the registers together: else some would have to be stored. */
 #include "codegen/gen.h"
 
+/* LEAST_BYTES, MOST_BYTES: what a register is to compilers (8 numbers of 8 bits are none to clang). */
 enum { MAX_OPERANDS = 32, LEAST_BYTES = 16, MOST_BYTES = 64, OPERAND_REGISTERS = 4 };
 typedef struct {
   ExprId e;
@@ -107,11 +108,12 @@ static bool all_fit(const Keep *k, int sums, int registers) {
 static void declare(Gen *g, ExprId e) {
   DType t = ir_type(g->c, e);
   VarId v = ir_var_new(g->c, "kept", t, false);
-  const char *name = gen_var(g, v), *keep = keeper(g, t.lanes * t.bits / 8);
+  const char *name = gen_var(g, v);
+  int bytes = t.lanes * t.bits / 8;
   gen_linef(g, "%s %s = ", gen_vector_type(g, dtype_lanes(t, 1), t.lanes), name);
   gen_vector(g, e);
   sb_puts(g->o, ";\n");
-  gen_linef(g, "%s(%s);\n", keep, name);
+  if (bytes >= LEAST_BYTES && bytes <= MOST_BYTES) gen_linef(g, "%s(%s);\n", keeper(g, bytes), name);
   mapu_set(&g->hoisted, (uint64_t)e, v);
 }
 

@@ -3,6 +3,8 @@
 import os
 import platform
 import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -127,6 +129,22 @@ def test_operands_of_several_sums_are_loaded_once(rows, columns, kept):
     assert len(re.findall(r"NS_KEEP32\(kept\w*\);", src)) == kept
     for name in re.findall(r"NS_KEEP32\((kept\w*)\);", src):
         assert len(re.findall(rf"\b{name}\b", src)) == 2 + (columns if f"{name} = ns_bcast" in src else rows)
+
+
+def test_operands_narrower_than_a_register_compile_with_other_compilers():
+    """With AVX-512, 8 numbers of 8 bits for sums of 64 bits are half a register, which clang takes for none."""
+    if platform.machine() != "x86_64" or not shutil.which("clang"):
+        pytest.skip("needs clang for x86_64")
+    a, b, c = matmul(4, 32, 32, "int8", "int64")
+    s = te.create_schedule(c.op)
+    s[c].reorder(c.op.reduce_axis[0], *c.op.axis)
+    s[c].vectorize(c.op.axis[1])
+    src = ns.build(s, [a, b, c], "llvm -mcpu=skylake-avx512", name="prog").get_source()
+    assert "kept" in src
+    made = subprocess.run(
+        ["clang", "-march=skylake-avx512", "-O2", "-c", "-x", "c", "-", "-o", os.devnull], input=src, text=True, capture_output=True
+    )
+    assert made.returncode == 0, made.stderr
 
 
 @pytest.mark.parametrize("rows, columns, parts", [(7, 2, [8, 6]), (7, 3, [12, 9]), (13, 2, [10, 6]), (14, 1, [7]), (5, 4, [12, 8]), (3, 1, [3])])
