@@ -149,6 +149,15 @@ def forms_of_winograd(size, ci, co, target, mode="fastest"):
     return [(a.tile_size, bool(a.get("by_rows"))) for a in found]
 
 
+@pytest.mark.parametrize("mode", ["auto", "fastest"])
+@pytest.mark.parametrize("target", ["llvm", "cuda -arch=sm_90"])
+def test_a_convolution_into_an_unknown_number_of_channels_stays_direct(target, mode):
+    x, w = relay.var("x", shape=(1, 28, 28, 128)), relay.var("w", shape=(3, 3, 128, relay.Any()))
+    body = nn.conv2d(x, w, padding=1, kernel_size=3, data_layout="NHWC", kernel_layout="HWIO")
+    with transform.PassContext(opt_level=3, config={"relay.winograd": mode}):
+        assert ops(optimize(relay.module.IRModule.from_expr(func(body)), Target(target))["main"]) == ["nn.conv2d"]
+
+
 @pytest.mark.parametrize("mode", ["never", "fastest"])
 @pytest.mark.parametrize(("target", "co"), [("llvm", 256), ("cuda -arch=sm_90", 32)])
 def test_a_convolution_that_stays_direct_is_lowered_so(target, co, mode):

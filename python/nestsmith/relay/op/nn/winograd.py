@@ -80,7 +80,7 @@ def winograd_tile(call, target, config):
     if (kh, kw) != (3, 3) or tuple(a.strides) != (1, 1) or tuple(a.dilation) != (1, 1):
         return None
     h = data.shape[1]
-    if any(isinstance(d, Any) for d in data.shape):
+    if any(isinstance(d, Any) for d in (*data.shape, co)):
         return None
     if is_mali(target):
         return 4 if h % 4 == 0 else 2
