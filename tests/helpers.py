@@ -3,6 +3,8 @@
 import functools
 import os
 import pathlib
+import re
+import subprocess
 import threading
 import time
 
@@ -197,6 +199,20 @@ def when(happened, act):
 def endless(mark):
     """C statements that make the file ``mark`` and then never end; the program has to include <fcntl.h>."""
     return f'open("{mark}", O_CREAT | O_WRONLY, 0600); for (volatile unsigned i = 0;;) i++;'
+
+
+def made_driver(folder, source, lacking=()):
+    """A libcuda.so.1 in `folder` with all functions that the loader looks for: those of the C text `source`, and others that say
+    yes and do nothing. `lacking`: without these. For NESTSMITH_LIBCUDA."""
+    header = pathlib.Path(__file__).parents[1] / "csrc/device/cuda_api.h"
+    names = set(re.findall(r'F\(\w+, "(cu\w+)"', header.read_text()))
+    own = set(re.findall(r"^int (cu\w+)\(", source, re.M))
+    assert own < names and len(names) > 30 and names > set(lacking)
+    rest = "".join(f"int {n}(void) {{ return 0; }}\n" for n in sorted(names - own - set(lacking)))
+    (folder / "driver.c").write_text(source + rest)
+    library = str(folder / "libcuda.so.1")
+    subprocess.run(["cc", "-w", "-shared", "-fPIC", "-o", library, folder / "driver.c"], check=True)
+    return library
 
 
 def policy(**fields):

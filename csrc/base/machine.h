@@ -33,6 +33,9 @@ enum { GPU_GRID_YZ = 65535, GPU_CLUSTER = 8 }; /* blocks of a launch along y and
 /* Shared bytes that a kernel may declare, and what one with more of them asks for at launch beyond its arrays. */
 enum { GPU_SHARED_DECLARED = 48 << 10, GPU_SHARED_MORE = 1 << 10 };
 enum { GPU_LINE = 128 }; /* bytes of a line of the caches */
+/* The first compute capability on which a kernel may begin while the one before it ends: programmatic dependent launch. */
+enum { GPU_OVERLAP_SM = 90 };
+static inline bool gpu_overlaps(const GpuMachine *m) { return m->sm >= GPU_OVERLAP_SM; }
 /* The table's row of a compute capability: its own, else the newest one before it; 0: sm_90, what most measurements
  * behind the estimate are of. */
 const GpuMachine *gpu_machine(int sm);

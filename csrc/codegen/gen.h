@@ -135,5 +135,6 @@ const char *gen_c_alloc(Gen *g, BufferId b,
                         bool work); /* declares; returns the name of a heap array to be freed, or NULL */
 void gen_gpu_kernel(Gen *g);
 int64_t gen_dynamic_shared(const Program *p, const Kernel *k); /* bytes to be passed at launch; 0: all static */
+bool gen_waits(const Program *p); /* its kernels begin with a wait for the launch before */
 extern const GenTarget GEN_C, GEN_CUDA, GEN_OPENCL;
 #endif

@@ -69,6 +69,32 @@ static int64_t blocks_per_sm(const Gen *g, const Kernel *k, int64_t threads) {
   return n < 1 ? 1 : n;
 }
 
+bool gen_waits(const Program *p) { return p->f.target.kind == TG_CUDA && gpu_overlaps(&p->f.target.gpu); }
+
+/* The first statement of a kernel, where launches may overlap (GPU_OVERLAP_SM): the next one may begin now; this one goes on
+ * when the one before has ended. Both do nothing where a launch was not allowed to begin early (program.h: "waits").
+ *
+ * Why no kernel sees too little: let kernels 1, 2, ... follow each other in a stream. All threads of kernel n wait, before their
+ * first access to memory that others see, until n - 1 has completed and what it wrote is visible. n completes when all its
+ * threads have ended, so after its wait, so after n - 1 completed, which itself completed after n - 2: whatever runs behind a
+ * wait has all earlier kernels behind it, not just the last, although n + 1 gets its place on the GPU as soon as all blocks
+ * of n have begun, which may be before n - 1 ends. So buffers that the storage plan uses again are safe. A kernel without a
+ * wait (of a library from before) is launched plainly: it begins after everything. Nothing waits for ever: a kernel gets
+ * places when all blocks of the one before have theirs.
+ *
+ * Why the compiler moves no access before the wait: all pointers are operands, so that the instruction may read and write what
+ * they point to. Without them a parameter that is `const` and `__restrict__` is read by ld.global.nc, which is for memory
+ * that does not change while the kernel runs. Here it does, until the wait is over, and ptxas does move such loads before the
+ * wait. What distinct pointers point to stays distinct.
+ *
+ * The condition is for programs that are compiled again for an older GPU. */
+static void wait_for_launch_before(Gen *g) {
+  sb_printf(g->o, "#if __CUDA_ARCH__ >= %d0\n", GPU_OVERLAP_SM);
+  gen_linef(g, "asm volatile(\"griddepcontrol.launch_dependents;\\n\\tgriddepcontrol.wait;\" ::");
+  for (int i = 0; i < g->k->n_param; i++) sb_printf(g->o, "%s \"l\"(%s)", i ? "," : "", gen_buf(g, g->k->param[i]));
+  sb_puts(g->o, " : \"memory\");\n#endif\n");
+}
+
 void gen_gpu_kernel(Gen *g) {
   const Kernel *k = g->k;
   int64_t threads = k->block[0] * k->block[1] * k->block[2];
@@ -90,6 +116,7 @@ void gen_gpu_kernel(Gen *g) {
   }
   sb_puts(g->o, ") {\n");
   g->indent = 1;
+  if (gen_waits(g->p)) wait_for_launch_before(g);
   Shared sh = {.dynamic = gen_dynamic_shared(g->p, k) > 0};
   int32_t align = SHARED_ALIGN;
   gen_walk(g, k->body, NULL, strictest, &align);

@@ -51,7 +51,8 @@ static ManKernel kernel(const Program *p, const Kernel *k, Manifest *m) {
                  .param = arena_array(ir_arena(p->f.ctx), ManParam, k->n_param),
                  .shared_bytes = dynamic ? 0 : k->shared_bytes,
                  .dyn_shared_bytes = dynamic,
-                 .local_bytes = k->local_bytes};
+                 .local_bytes = k->local_bytes,
+                 .waits = gen_waits(p)};
   for (int i = 0; i < 3; i++) {
     o.grid[i] = k->grid[i] > 0 ? k->grid[i] : 1;
     o.block[i] = k->block[i] > 0 ? k->block[i] : 1;

@@ -6,7 +6,10 @@
  * after which the context answers nothing but the same error; these set Device.lost, and only a new process helps.
  *
  * Timing: two events around the block. Kernels shorter than 20 us (on average, if a program has several) are timed as a
- * graph of `number` nodes launched once, so that the host's launch rate (2-5 us per launch) is not what is measured. */
+ * graph of `number` nodes launched once, so that the host's launch rate (2-5 us per launch) is not what is measured.
+ *
+ * Overlap: in the graph of a network a kernel that waits by itself (program.h) begins while the one before ends. What is timed
+ * here alone does not: each run of a program begins when the one before has ended. */
 #include "device/cuda_api.h"
 #include "base/object.h"
 #include "device/internal.h"
@@ -27,6 +30,9 @@ typedef struct {
   CUfunction canary;
   CUevent event[CANARY_EVENTS];
   int n_events;
+  /* of the capture under way: launches may begin early; what was captured last is a launch; how many begin early */
+  bool overlap, after_launch;
+  int early;
 } Cuda;
 typedef struct {
   CUmodule mod;
@@ -46,11 +52,9 @@ static const CUresult STICKY[] = {214, 220, 700, 702, 709, 710, 714, 715, 716, 7
 static const char *const LIBS[] = {"libcuda.so.1", "libcuda.so", "/usr/lib/wsl/lib/libcuda.so.1"};
 
 static bool load_api(CudaApi *api, char *why, size_t n) {
-  static const LibSymbol TABLE[] = {
 #define ROW(field, symbol, params) {offsetof(CudaApi, field), symbol},
-      CUDA_FUNCS(ROW)
+  static const LibSymbol TABLE[] = {CUDA_FUNCS(ROW)}, MORE[] = {CUDA_MORE_FUNCS(ROW)};
 #undef ROW
-  };
   const char *named = getenv("NESTSMITH_LIBCUDA");
   if (named && *named) api->lib = dlopen(named, RTLD_NOW | RTLD_LOCAL);
   for (int i = 0; i < NS_COUNT(LIBS) && !api->lib && !(named && *named); i++)
@@ -66,7 +70,10 @@ static bool load_api(CudaApi *api, char *why, size_t n) {
     return false;
   }
   const char *missing = lib_symbols(api->lib, NS_COUNT(TABLE), TABLE, api);
-  if (!missing) return true;
+  if (!missing) {
+    lib_symbols(api->lib, NS_COUNT(MORE), MORE, api);
+    return true;
+  }
   snprintf(why, n, "the NVIDIA driver is too old: it lacks %s; install driver 535 or newer", missing);
   dlclose(api->lib);
   api->lib = NULL;
@@ -239,11 +246,13 @@ static void cuda_download(Device *d, void *dst, const void *src, size_t n) {
 
 static void cuda_copy(Device *d, void *dst, const void *src, size_t n) {
   Cuda *c = enter(d);
+  c->after_launch = false;
   TRY(d, c->api.mem_d2d((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, n, c->stream), "copying on the GPU");
 }
 
 static void cuda_fill(Device *d, void *dst, int byte, size_t n) {
   Cuda *c = enter(d);
+  c->after_launch = false;
   TRY(d, c->api.mem_set8((CUdeviceptr)(uintptr_t)dst, (unsigned char)byte, n, c->stream), "filling memory");
 }
 
@@ -299,15 +308,26 @@ static void cuda_unload(DevModule *m) {
   c->api.module_free(code->mod);
 }
 
+/* Early: it may begin while the launch before it ends. Only a launch can be overtaken so, no copy. */
+static CUresult launch(Cuda *c, CUfunction f, const ManKernel *k, void **params) {
+  unsigned g[3], b[3], shared = (unsigned)k->dyn_shared_bytes;
+  for (int i = 0; i < 3; i++) g[i] = (unsigned)k->grid[i], b[i] = (unsigned)k->block[i];
+  bool early = c->overlap && c->after_launch && k->waits;
+  c->after_launch = true;
+  c->early += early;
+  if (!early) return c->api.launch(f, g[0], g[1], g[2], b[0], b[1], b[2], shared, c->stream, params, NULL);
+  CUlaunchAttribute attr = {.id = CU_LAUNCH_EARLY, .value.number = 1};
+  CUlaunchConfig how = {{g[0], g[1], g[2]}, {b[0], b[1], b[2]}, shared, c->stream, &attr, 1};
+  return c->api.launch_ex(&how, f, params, NULL);
+}
+
 static void launch_all(DevModule *m, Cuda *c, void *const *args) {
   CudaCode *code = m->code;
   for (int i = 0; i < m->man->n_kernels; i++) {
     const ManKernel *k = &m->man->kernel[i];
     for (int j = 0; j < k->n_param; j++)
       code->slots[i][j] = k->param[j].work ? m->work[k->param[j].index] : args[k->param[j].index];
-    CUresult r = c->api.launch(code->func[i], (unsigned)k->grid[0], (unsigned)k->grid[1], (unsigned)k->grid[2],
-                               (unsigned)k->block[0], (unsigned)k->block[1], (unsigned)k->block[2],
-                               (unsigned)k->dyn_shared_bytes, c->stream, (void **)code->params[i], NULL);
+    CUresult r = launch(c, code->func[i], k, (void **)code->params[i]);
     if (r) failed(m->dev, r, k->name);
   }
 }
@@ -323,9 +343,13 @@ static void cuda_regs(const DevModule *m, int kernel, int *regs, int *local_byte
 }
 
 /* ---- graphs ---- */
-static int cuda_graph_begin(Device *d) {
+static int cuda_graph_begin(Device *d, bool overlap) {
   Cuda *c = enter(d);
+  const char *s = getenv("NESTSMITH_CUDA_OVERLAP");
   TRY(d, c->api.capture_begin(c->stream, CU_CAPTURE_RELAXED), "starting a graph capture");
+  c->overlap = overlap && c->api.launch_ex && gpu_overlaps(&d->info.gpu) && !(s && strcmp(s, "0") == 0);
+  c->after_launch = false;
+  c->early = 0;
   return 0;
 }
 
@@ -339,7 +363,12 @@ static CUgraphExec end_capture(Device *d, Cuda *c) {
   return x;
 }
 
-static DevGraph *cuda_graph_end(Device *d) { return (DevGraph *)end_capture(d, enter(d)); }
+static DevGraph *cuda_graph_end(Device *d, int *early) {
+  Cuda *c = enter(d);
+  c->overlap = false;
+  *early = c->early;
+  return (DevGraph *)end_capture(d, c);
+}
 
 static void cuda_graph_launch(Device *d, DevGraph *g) {
   Cuda *c = enter(d);

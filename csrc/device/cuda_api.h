@@ -1,6 +1,6 @@
 /* The part of the CUDA driver API that is used, declared here so that no CUDA headers are needed to build. Values and
- * signatures are those of the stable driver ABI (the versioned symbol names). CUDA_FUNCS lists every entry once: the
- * struct of pointers and the table that loads it are made from it. */
+ * signatures are those of the stable driver ABI (the versioned symbol names). CUDA_FUNCS and CUDA_MORE_FUNCS list every
+ * entry once: the struct of pointers and the tables that load it are made from them. */
 #ifndef NS_CUDA_API_H
 #define NS_CUDA_API_H
 #include <stddef.h>
@@ -40,8 +40,23 @@ enum {
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DEFAULT = 0,
   CU_CAPTURE_RELAXED = 2,
-  CU_ERROR_OUT_OF_MEMORY = 2
+  CU_ERROR_OUT_OF_MEMORY = 2,
+  CU_LAUNCH_EARLY = 6 /* ..._ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION; its value: an int */
 };
+
+typedef struct {
+  int id, pad;
+  union {
+    char pad[64];
+    int number;
+  } value;
+} CUlaunchAttribute;
+typedef struct {
+  unsigned grid[3], block[3], shared;
+  CUstream stream;
+  CUlaunchAttribute *attrs;
+  unsigned n_attrs;
+} CUlaunchConfig;
 
 #define CUDA_FUNCS(F)                                                                                                  \
   F(init, "cuInit", (unsigned flags))                                                                                  \
@@ -88,11 +103,15 @@ enum {
   F(graph_launch, "cuGraphLaunch", (CUgraphExec x, CUstream q))                                                        \
   F(graph_free, "cuGraphDestroy", (CUgraph g))                                                                         \
   F(graph_exec_free, "cuGraphExecDestroy", (CUgraphExec x))
+/* What a driver may lack. */
+#define CUDA_MORE_FUNCS(F)                                                                                             \
+  F(launch_ex, "cuLaunchKernelEx", (const CUlaunchConfig *how, CUfunction f, void **params, void **extra))
 
 typedef struct {
   void *lib;
 #define DECL(field, symbol, params) CUresult(*field) params;
   CUDA_FUNCS(DECL)
+  CUDA_MORE_FUNCS(DECL)
 #undef DECL
 } CudaApi;
 #endif

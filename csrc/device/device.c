@@ -300,12 +300,12 @@ void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *
 }
 
 /* ---- graphs ---- */
-int dev_graph_begin(Device *d) { return ops(d)->graph_begin ? ops(d)->graph_begin(d) : -1; }
+int dev_graph_begin(Device *d, bool overlap) { return ops(d)->graph_begin ? ops(d)->graph_begin(d, overlap) : -1; }
 
-DevGraph *dev_graph_end(Device *d) {
+DevGraph *dev_graph_end(Device *d, int *early) {
   if (!ops(d)->graph_end)
     err_raise(d->err, NS_ERR_RUNTIME, "%s(%d) cannot capture graphs", BACKENDS[backend(d->type)].name, d->id);
-  return ops(d)->graph_end(d);
+  return ops(d)->graph_end(d, early);
 }
 
 void dev_graph_launch(Device *d, DevGraph *g) { ops(d)->graph_launch(d, g); }

@@ -66,10 +66,12 @@ typedef struct {
 bool dev_watch(const DevInfo *gpu, DevWatch *out); /* false: no NVML or not a GPU of NVIDIA; never raises */
 const char *dev_throttle_name(uint64_t reasons);   /* "" for idle and for what the application asked */
 
-/* CUDA graphs: everything dev_run between begin and end is captured; -1 when the device cannot (CPU, OpenCL). */
+/* CUDA graphs: everything dev_run between begin and end is captured; -1 when the device cannot (CPU, OpenCL). overlap: kernels
+ * that wait by themselves begin while the launch before them ends, where GPU and driver can and NESTSMITH_CUDA_OVERLAP is not 0;
+ * *early: how many do. */
 typedef struct DevGraph DevGraph; /* the back end's */
-int dev_graph_begin(Device *d);
-DevGraph *dev_graph_end(Device *d);
+int dev_graph_begin(Device *d, bool overlap);
+DevGraph *dev_graph_end(Device *d, int *early);
 void dev_graph_launch(Device *d, DevGraph *g);
 void dev_graph_free(Device *d, DevGraph *g); /* NULL is allowed */
 #endif

@@ -22,8 +22,8 @@ typedef struct {
   double (*time_sets)(DevModule *m, void *const *const *set, int n_set, int number, int *ran);
   int (*canary)(Device *d, int n, double *out); /* how many were stored; may be NULL */
   void (*regs)(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes); /* may be NULL */
-  int (*graph_begin)(Device *d); /* the four graph entries may be NULL */
-  DevGraph *(*graph_end)(Device *d);
+  int (*graph_begin)(Device *d, bool overlap); /* the four graph entries may be NULL */
+  DevGraph *(*graph_end)(Device *d, int *early);
   void (*graph_launch)(Device *d, DevGraph *g);
   void (*graph_free)(Device *d, DevGraph *g);
 } DevOps;

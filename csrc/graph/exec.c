@@ -1,7 +1,8 @@
 /* The executor: one buffer per storage id (on a CPU one for all that lies between kernels, and their workspaces), one
  * prepared argument list per kernel, and `run`, which calls the kernels in node order without allocating. On CUDA the second
  * run with unchanged pointers is captured into one graph, and later runs are a single launch; binding other memory drops the
- * capture.
+ * capture. Its kernels begin while the ones before them end, where that is possible; if such a capture fails, plain launches are
+ * captured from then on.
  *
  * Memory starts as zeros, and an input without a value stops the run with its name: the result would be a number that
  * means nothing. */
@@ -33,7 +34,8 @@ struct GraphExec {
   Launch *step;
   int32_t n_steps;
   DevGraph *captured;
-  bool replay;
+  bool replay, overlap;
+  int early;    /* kernels of the capture that begin while the ones before them end */
   int32_t runs; /* since the pointers last changed */
 };
 
@@ -46,6 +48,7 @@ typedef struct {
 static void forget_capture(GraphExec *x) {
   dev_graph_free(x->d, x->captured);
   x->captured = NULL;
+  x->early = 0;
 }
 
 static void prepare(GraphExec *x) {
@@ -155,7 +158,7 @@ static void init_undo(void *arg) { graph_exec_free(((Init *)arg)->x); }
 
 GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env) {
   GraphExec *x = mem_alloc(e, sizeof *x);
-  *x = (GraphExec){.e = e, .g = g, .d = d, .replay = true};
+  *x = (GraphExec){.e = e, .g = g, .d = d, .replay = true, .overlap = true};
   err_guard(e, init, init_undo, &(Init){x, find, env});
   return x;
 }
@@ -245,17 +248,30 @@ static void launch(void *arg) {
   for (int i = 0; i < x->n_steps; i++) start(&x->step[i]);
 }
 
+static void end_capture(void *arg) {
+  GraphExec *x = arg;
+  x->captured = dev_graph_end(x->d, &x->early);
+}
+
 /* A capture must be ended even when a launch inside it fails. */
-static void capture(GraphExec *x) {
-  if (dev_graph_begin(x->d) != 0) {
+static ErrCode try_capture(GraphExec *x) {
+  if (dev_graph_begin(x->d, x->overlap) != 0) {
     x->replay = false;
-    return;
+    return NS_OK;
   }
-  ErrCode c = err_try(x->e, launch, x);
-  x->captured = dev_graph_end(x->d);
-  if (c == NS_OK) return;
-  forget_capture(x);
-  err_rethrow(x->e, c);
+  ErrCode c = err_try(x->e, launch, x), end = err_try(x->e, end_capture, x);
+  if (c == NS_OK) c = end;
+  if (c != NS_OK) forget_capture(x);
+  return c;
+}
+
+static void capture(GraphExec *x) {
+  ErrCode c = try_capture(x);
+  if (c != NS_OK && x->overlap && !dev_lost(x->d)) {
+    x->overlap = false;
+    c = try_capture(x);
+  }
+  if (c != NS_OK) err_rethrow(x->e, c);
 }
 
 static void run(GraphExec *x) {
@@ -301,5 +317,7 @@ void graph_exec_node_times(GraphExec *x, int number, double *seconds) {
 }
 
 bool graph_exec_captured(const GraphExec *x) { return x->captured != NULL; }
+
+int graph_exec_early(const GraphExec *x) { return x->early; }
 
 int64_t graph_exec_bytes(const GraphExec *x) { return x->bytes; }

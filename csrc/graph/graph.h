@@ -87,6 +87,7 @@ void graph_exec_run(GraphExec *x);             /* asynchronous on GPUs; NS_ERR_V
 double graph_exec_time(GraphExec *x, int number);
 void graph_exec_node_times(GraphExec *x, int number, double *seconds); /* per node; 0 for nodes without kernel */
 bool graph_exec_captured(const GraphExec *x);                          /* runs replay a CUDA graph */
+int graph_exec_early(const GraphExec *x); /* how many of its kernels begin while the ones before them end */
 int64_t graph_exec_bytes(const GraphExec *x);                          /* device memory that it holds */
 
 /* ---- an exported network (network.c): all that a deployed program needs ----

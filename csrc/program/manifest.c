@@ -138,6 +138,7 @@ static void parse(void *arg) {
     k->shared_bytes = opt_int(p, o, "kernels", "shared_bytes", 0);
     k->dyn_shared_bytes = opt_int(p, o, "kernels", "dyn_shared_bytes", 0);
     k->local_bytes = opt_int(p, o, "kernels", "local_bytes", 0);
+    k->waits = get_bool(o, "waits");
     k++;
   }
 }
@@ -183,8 +184,8 @@ static void write_kernel(StrBuf *o, const ManKernel *k) {
   sb_putc(o, ']');
   numbers(o, "grid", 3, k->grid);
   numbers(o, "block", 3, k->block);
-  sb_printf(o, ",\"shared_bytes\":%lld,\"dyn_shared_bytes\":%lld,\"local_bytes\":%lld}", (long long)k->shared_bytes,
-            (long long)k->dyn_shared_bytes, (long long)k->local_bytes);
+  sb_printf(o, ",\"shared_bytes\":%lld,\"dyn_shared_bytes\":%lld,\"local_bytes\":%lld%s}", (long long)k->shared_bytes,
+            (long long)k->dyn_shared_bytes, (long long)k->local_bytes, k->waits ? ",\"waits\":true" : "");
 }
 
 char *man_write(Arena *a, const Manifest *m) {

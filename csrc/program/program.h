@@ -27,7 +27,10 @@
  *                 "grid": [2, 2, 1], "block": [8, 8, 1],     x, y, z; always >= 1; OpenCL global size = grid * block
  *                 "shared_bytes": 2048,                      static shared memory (declared in the text; informative)
  *                 "dyn_shared_bytes": 0,                     to be passed at launch
- *                 "local_bytes": 64}, ...]}                  local arrays per thread (informative)
+ *                 "local_bytes": 64,                         local arrays per thread (informative)
+ *                 "waits": true}, ...]}                      it touches no memory before the launch before it has ended, by a
+ *                                                            wait of its own: it may be launched to begin while that one
+ *                                                            ends, on a GPU that can (machine.h, gpu_overlaps); missing: false
  * Order of "args" is the order of the program's arguments, of "kernels" the launch order; "index" counts in "args" or
  * "work". Kernels run one after the other (each sees all writes of the earlier ones). For "c" there is one kernel of the
  * entry's name with grid and block 1, whose "params" are informative: call the entry with all args and work. "align" is
@@ -85,6 +88,7 @@ typedef struct {
   int32_t n_param;
   ManParam *param;
   int64_t grid[3], block[3], shared_bytes, dyn_shared_bytes, local_bytes;
+  bool waits;
 } ManKernel;
 typedef struct {
   const char *target, *entry, *name; /* name: NULL unless it differs from entry */

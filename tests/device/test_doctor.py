@@ -1,8 +1,6 @@
 """What the doctor and the errors say when something is missing: each case in a process of its own."""
 
 import os
-import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +9,7 @@ import textwrap
 import pytest
 
 import nestsmith as ns
-from helpers import PATIENCE
+from helpers import PATIENCE, made_driver
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 
@@ -78,12 +76,7 @@ def tool(folder, name, text):
 def driver(tmp_path_factory):
     """A libcuda.so.1 with all functions that the loader wants. Environment: CUINIT, its answer; VERSION, CUDA version
     of the driver; CONTEXT, the answer to making a context."""
-    header = pathlib.Path(__file__).parents[2] / "csrc/device/cuda_api.h"
-    names = re.findall(r'F\(\w+, "(cu\w+)"', header.read_text())
-    own = {"cuInit", "cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString", "cuDeviceGetCount", "cuDeviceGetName",
-           "cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain"}
-    assert own < set(names) and len(names) > 30
-    source = """
+    return made_driver(tmp_path_factory.mktemp("driver"), """
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -101,13 +94,7 @@ int cuDeviceGetName(char *s, int n, int d) { snprintf(s, n, "Test GPU"); return 
 int cuDeviceTotalMem_v2(size_t *n, int d) { *n = 8ull << 30; return 0; }
 int cuDeviceGetAttribute(int *v, int a, int d) { *v = a == 75 ? 9 : a == 76 ? 0 : 64; return 0; }
 int cuDevicePrimaryCtxRetain(void **c, int d) { *c = (void *)8; return env("CONTEXT", 46); }
-""" + "".join(f"int {n}(void) {{ return 0; }}\n" for n in names if n not in own)
-    folder = tmp_path_factory.mktemp("driver")
-    (folder / "stub.c").write_text(source)
-    subprocess.run(
-        ["cc", "-w", "-shared", "-fPIC", "-o", folder / "libcuda.so.1", folder / "stub.c"], check=True
-    )
-    return str(folder / "libcuda.so.1")
+""")
 
 
 @pytest.mark.parametrize("code, words", [

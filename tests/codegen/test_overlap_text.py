@@ -1,0 +1,80 @@
+"""Kernels that begin while the one before ends: the wait at their beginning, in text, manifest and binary."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import nestsmith as ns
+from nestsmith import _core, te
+
+WAIT = "griddepcontrol.launch_dependents;\\n\\tgriddepcontrol.wait;"
+
+
+def two_kernels(n=1024):
+    """The second one reads one element at an address that does not depend on the thread: the load that ptxas likes to begin with."""
+    a, w = te.placeholder((n,), name="A"), te.placeholder((1,), name="W")
+    b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
+    c = te.compute((n,), lambda i: b[0] * w[0], name="C")
+    s = te.create_schedule(c.op)
+    for t in (b, c):
+        block, thread = s[t].split(t.op.axis[0], 64)
+        s[t].bind(block, te.thread_axis("blockIdx.x"))
+        s[t].bind(thread, te.thread_axis("threadIdx.x"))
+    return s, [a, w, c]
+
+
+def made_for(target):
+    s, tensors = two_kernels()
+    source, manifest = _core.program(s._core, tensors, ns.target.Target(target).engine(), "f")[:2]
+    return source, json.loads(manifest)
+
+
+@pytest.mark.parametrize("arch, waits", [("70", False), ("80", False), ("89", False), ("90", True), ("100", True), ("120", True)])
+def test_text_and_manifest(arch, waits):
+    source, manifest = made_for(f"cuda -arch=sm_{arch}")
+    assert [k.get("waits", False) for k in manifest["kernels"]] == [waits] * 2
+    assert source.count(WAIT) == source.count("griddepcontrol.wait") == 2 * waits
+    heads = re.findall(r"\) \{\n(.*?const int blockIdx_x)", source, re.S)
+    assert len(heads) == 2 and all((WAIT in h) == waits for h in heads)  # nothing comes before it
+    for kernel in source.split('extern "C"')[1:] if waits else ():
+        names = re.findall(r"\*\s*(?:__restrict__)?\s*(\w+)[,)]", kernel.split("{")[0])
+        assert names and all(f'"l"({n})' in kernel for n in names)
+
+
+def test_other_targets_do_not_wait():
+    source, manifest = made_for("opencl")
+    assert "griddepcontrol" not in source and not any("waits" in k for k in manifest["kernels"])
+
+
+def disassembler():
+    try:
+        import triton
+    except ImportError:
+        return shutil.which("nvdisasm")
+    here = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/nvdisasm"
+    return str(here) if os.access(here, os.X_OK) else shutil.which("nvdisasm")
+
+
+@pytest.mark.skipif(not _core.build_available("cuda")[0], reason="no NVRTC")
+@pytest.mark.parametrize("sm", [80, 90, 100, 120])
+def test_compiled_for_each(sm, tmp_path):
+    """Whatever it was made for: a library is compiled again on another GPU. No access comes before the wait in the binary."""
+    source, _ = made_for("cuda -arch=sm_90")
+    path = tmp_path / "f.cubin"
+    path.write_bytes(_core.build(_core.Target("cuda", sm=sm), source)[0])
+    tool = disassembler()
+    if not tool:
+        pytest.skip("no nvdisasm: compiled, but not looked at")
+    text = subprocess.run([tool, "-c", path], capture_output=True, text=True, check=True).stdout
+    kernels = re.split(r"\.section\s+\.text\.f_kernel", text)[1:]
+    assert len(kernels) == 2
+    for kernel in kernels:
+        before, wait, after = kernel.partition("ACQBULK")
+        access = r"\b(LDG|STG|LD|ST|LDGSTS|ATOMG|RED)[. ]"
+        assert bool(wait) == (sm >= 90) and re.search(access, after if wait else before)
+        assert not wait or not re.search(access, before)

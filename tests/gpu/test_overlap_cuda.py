@@ -1,0 +1,69 @@
+"""Kernels of a network that begin while the ones before them end give the same bits as those that do not. Skipped without a GPU
+of compute capability 9.0."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nestsmith as ns
+from nestsmith import _core, auto_scheduler, relay, transform
+
+pytestmark = pytest.mark.skipif(
+    not ns.cuda(0).exist or _core.device_query(2, 0)["sm"] < 90, reason="no CUDA device of compute capability 9.0: " + (ns.cuda(0).why_not or "")
+)
+RUNS, LAYERS = 200, 24
+
+
+def chain():
+    """A long chain over few buffers: most kernels write where the one before last has read, blocks read what other blocks wrote."""
+    x = start = relay.var("x", shape=(64, 512))
+    for k in range(LAYERS):
+        x = relay.tanh(relay.nn.dense(x, relay.var(f"w{k}", shape=(512, 512))))
+        if k % 3 == 1:
+            x = relay.add(relay.reverse(x, axis=0), start)
+        if k % 4 == 2:
+            x = relay.nn.softmax(x)
+    return relay.Function(relay.expr.free_vars(x), x)
+
+
+def built(function):
+    rng = np.random.default_rng(0)
+    shapes = {v.name_hint: tuple(int(d) for d in v.type_annotation.shape) for v in function.params if v.name_hint != "x"}
+    params = {n: rng.normal(0, 0.05, s).astype("float32") for n, s in shapes.items()}
+    with auto_scheduler.dispatcher.FallbackContext(verbose=0), transform.PassContext(
+        opt_level=3, config={"relay.backend.use_auto_scheduler": True}
+    ):
+        return relay.build(ns.IRModule.from_expr(function), target="cuda", params=params)
+
+
+def kernels(lib):
+    """How many a run launches."""
+    nodes = json.loads(lib.graph_json_str)["nodes"]
+    called = [n["attrs"]["func_name"] for n in nodes if n["op"] == "tvm_op" and n["attrs"]["func_name"] in lib.kernels]
+    return sum(len(json.loads(lib.kernels[c].manifest)["kernels"]) for c in called)
+
+
+def test_the_same_bits(monkeypatch, tmp_path):
+    """The network, once as it was built and once from a file."""
+    lib = built(chain())
+    lib.export_library(str(tmp_path / "net.so"))
+    runtime = {}
+    for name, value, made in (("plain", "0", lib), ("early", "1", ns.runtime.load_module(str(tmp_path / "net.so")))):
+        monkeypatch.setenv("NESTSMITH_CUDA_OVERLAP", value)
+        runtime[name] = r = made["default"](ns.cuda(0))
+        for _ in range(3):  # without a graph, captured, replayed
+            r.set_input("x", np.zeros((64, 512), "float32"))
+            r.run()
+        assert r.core.captured
+    assert runtime["plain"].core.early == 0 and runtime["early"].core.early == kernels(lib) - 1 > 2 * LAYERS
+    rng = np.random.default_rng(1)
+    for k in range(RUNS):
+        x = rng.normal(0, 1, (64, 512)).astype("float32")
+        out = []
+        for r in runtime.values():
+            r.set_input("x", x)
+            for _ in range(1 + k % 3):  # graphs that follow each other, too
+                r.run()
+            out.append(r.get_output(0).numpy())
+        assert np.ptp(out[0]) > 0 and out[0].tobytes() == out[1].tobytes(), f"run {k}"
