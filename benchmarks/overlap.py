@@ -2,6 +2,8 @@
 
     python benchmarks/overlap.py [--networks resnet18,efficientnet_b0] [--precision float32] [--trials 0]
 
+Networks are built with the option nestsmith.overlap.
+
 alone      sum of the kernels' times, each repeated by itself
 plain      the network in a CUDA graph without overlap (NESTSMITH_CUDA_OVERLAP=0), and how many times `alone` that is
 overlap    the same programs in a graph with it
@@ -74,7 +76,8 @@ def row(name, precision, trials):
 
     torch.manual_seed(0)
     model, x = getattr(torchvision.models, name)(weights=None).eval(), torch.randn(1, 3, 224, 224)
-    lib = ns.compile(model, (x,), target="cuda", trials=trials, precision=precision, verbose=0).lib
+    with ns.transform.PassContext(config={"nestsmith.overlap": True}):
+        lib = ns.compile(model, (x,), target="cuda", trials=trials, precision=precision, verbose=0).lib
     bare = without_waits(lib)
     sides = {"plain": runtime(lib, False, x.numpy()), "overlap": runtime(lib, True, x.numpy()), "bare": runtime(bare, False, x.numpy())}
     outputs = {s: r.get_output(0).numpy().tobytes() for s, r in sides.items()}

@@ -62,6 +62,7 @@ typedef struct {
   GpuMachine gpu;            /* of GPU targets */
   int32_t fast_math;         /* FAST_MATH_... */
   bool mali;
+  bool overlap;              /* kernels wait by themselves for the launch before, where a GPU lets them begin early */
   char cpu[TARGET_CPU_NAME]; /* the processor that the C compiler makes code for, "": this one */
 } Target;
 /* A target of that kind with its default parameters; sm: for CUDA. */

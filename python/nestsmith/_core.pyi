@@ -164,6 +164,7 @@ class Target:
     sm: int
     fast_math: int
     mali: bool
+    overlap: bool
     cpu: str
     machine: dict[str, Any] | None
     matrix_peak: float
@@ -175,6 +176,7 @@ class Target:
         sm: int = 0,
         fast_math: int = 1,
         mali: bool = False,
+        overlap: bool = False,
         cpu: str = "",
     ) -> Target: ...
 

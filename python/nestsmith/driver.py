@@ -32,9 +32,9 @@ def _hardware(target):
     )
 
 
-def engine_of(target):
+def engine_of(target, overlap=False):
     """A target as the engine takes it, for schedules that are already made."""
-    return target.engine(_hardware(target))
+    return target.engine(_hardware(target), overlap=overlap)
 
 
 def build(

@@ -456,7 +456,7 @@ class Target:
         """Same as `target_device_type`."""
         return self.kind.device_type
 
-    def engine(self, hardware=None, sm=None):
+    def engine(self, hardware=None, sm=None, overlap=False):
         """The target as the engine takes it, a ``_core.Target``.
 
         Parameters
@@ -465,6 +465,8 @@ class Target:
             Hardware parameters in the order of ``HardwareParams``; without them the limits that every device of the kind has.
         sm : int, optional
             Another compute capability than `arch` says: 90 for sm_90.
+        overlap : bool
+            Kernels of CUDA wait by themselves for the launch before them, so that they may begin while it ends.
 
         Returns
         -------
@@ -478,6 +480,7 @@ class Target:
             sm=(sm or int(digits.group()) if digits else 0) if cuda else 0,
             fast_math=_FAST_MATH[self.attrs.get("fast_math", "reference")],
             mali=self.device_name == "mali",
+            overlap=overlap,
             cpu=str(self.attrs.get("mcpu", "")) if self.kind.device_type == 1 else "",
         )
 

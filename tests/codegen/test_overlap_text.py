@@ -10,9 +10,10 @@ import subprocess
 import pytest
 
 import nestsmith as ns
-from nestsmith import _core, te
+from nestsmith import _core, relay, te, transform
+from nestsmith.compiled.build import _context
 
-WAIT = "griddepcontrol.launch_dependents;\\n\\tgriddepcontrol.wait;"
+WAIT = "griddepcontrol.wait;"
 
 
 def two_kernels(n=1024):
@@ -28,9 +29,9 @@ def two_kernels(n=1024):
     return s, [a, w, c]
 
 
-def made_for(target):
+def made_for(target, overlap=True):
     s, tensors = two_kernels()
-    source, manifest = _core.program(s._core, tensors, ns.target.Target(target).engine(), "f")[:2]
+    source, manifest = _core.program(s._core, tensors, ns.target.Target(target).engine(overlap=overlap), "f")[:2]
     return source, json.loads(manifest)
 
 
@@ -38,12 +39,38 @@ def made_for(target):
 def test_text_and_manifest(arch, waits):
     source, manifest = made_for(f"cuda -arch=sm_{arch}")
     assert [k.get("waits", False) for k in manifest["kernels"]] == [waits] * 2
-    assert source.count(WAIT) == source.count("griddepcontrol.wait") == 2 * waits
+    assert source.count(WAIT) == source.count("griddepcontrol") == 2 * waits
     heads = re.findall(r"\) \{\n(.*?const int blockIdx_x)", source, re.S)
     assert len(heads) == 2 and all((WAIT in h) == waits for h in heads)  # nothing comes before it
     for kernel in source.split('extern "C"')[1:] if waits else ():
         names = re.findall(r"\*\s*(?:__restrict__)?\s*(\w+)[,)]", kernel.split("{")[0])
         assert names and all(f'"l"({n})' in kernel for n in names)
+
+
+def test_none_without_the_option():
+    """Text and manifest are those with it, less the wait."""
+    source, manifest = made_for("cuda -arch=sm_90", overlap=False)
+    waiting, told = made_for("cuda -arch=sm_90")
+    for k in told["kernels"]:
+        assert k.pop("waits")
+    assert "griddepcontrol" not in source and manifest == told
+    assert re.sub(r"#if __CUDA_ARCH__ >= 900\n[^\n]*griddepcontrol[^\n]*\n#endif\n", "", waiting) == source
+
+
+@pytest.mark.skipif(not _core.build_available("cuda")[0], reason="no NVRTC")
+@pytest.mark.parametrize("asked", [None, False, True])
+def test_networks_wait_where_asked(asked):
+    x = relay.var("x", shape=(4, 8))
+    mod = ns.IRModule.from_expr(relay.Function([x], relay.nn.softmax(relay.tanh(x))))
+    target = ns.target.Target("cuda -arch=sm_90")
+    config = {} if asked is None else {"nestsmith.overlap": asked}
+    with transform.PassContext(opt_level=3, config=config):
+        built = [relay.build(mod, target=target)]
+        with _context(None, target, "float32"):  # what ns.compile builds in
+            built.append(relay.build(mod, target=target))
+    for k in [k for lib in built for k in lib.kernels.values()]:
+        kernels = json.loads(k.manifest)["kernels"]
+        assert kernels and k.source.count(WAIT) == sum("waits" in j for j in kernels) == len(kernels) * bool(asked)
 
 
 def test_other_targets_do_not_wait():

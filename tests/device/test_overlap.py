@@ -86,7 +86,7 @@ def program(n_kernels):
         block, thread = s[t].split(t.op.axis[0], 64)
         s[t].bind(block, te.thread_axis("blockIdx.x"))
         s[t].bind(thread, te.thread_axis("threadIdx.x"))
-    return _core.program(s._core, [tensors[0], tensors[-1]], ns.target.Target("cuda -arch=sm_90").engine(), "f")[:2]
+    return _core.program(s._core, [tensors[0], tensors[-1]], ns.target.Target("cuda -arch=sm_90").engine(overlap=True), "f")[:2]
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def built(function):
     shapes = {v.name_hint: tuple(int(d) for d in v.type_annotation.shape) for v in function.params if v.name_hint != "x"}
     params = {n: rng.normal(0, 0.05, s).astype("float32") for n, s in shapes.items()}
     with auto_scheduler.dispatcher.FallbackContext(verbose=0), transform.PassContext(
-        opt_level=3, config={"relay.backend.use_auto_scheduler": True}
+        opt_level=3, config={"relay.backend.use_auto_scheduler": True, "nestsmith.overlap": True}
     ):
         return relay.build(ns.IRModule.from_expr(function), target="cuda", params=params)
 

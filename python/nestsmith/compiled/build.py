@@ -188,12 +188,14 @@ def _convolutions(body, layout):
 
 _ON_CPUS = ("relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels")
 _ON_GPUS = ("relay.column_weights", "relay.for_tensor_cores", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
+_OVERLAP = "nestsmith.overlap"  # asked for by the user, of this call too
 _GATES = "relay.FuseOps.gates"  # tensor cores take their factors as they lie in memory
 
 
 def _context(layout, target, precision):
     """Settings of a build, with what makes networks faster and tasks other than those of `extract_tasks` alone."""
     config = {"relay.backend.use_auto_scheduler": True, "relay.late_reshape": True}
+    config[_OVERLAP] = PassContext.current().config.get(_OVERLAP, False)
     if "cpu" in target.keys or target.has_tensor_cores:
         config["relay.winograd"] = "fastest"
     if "cpu" in target.keys:

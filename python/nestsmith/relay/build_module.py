@@ -82,8 +82,8 @@ class Program:
         self.constant, self.relaid, self.products = frozenset(), {}, ""
 
 
-def _engine_target(target):
-    return target.engine(default_hardware_params(target))
+def _engine_target(target, overlap=False):
+    return target.engine(default_hardware_params(target), overlap=overlap)
 
 
 def _products(dag, target):
@@ -174,7 +174,9 @@ def compile_module(mod, target):
     """(fused module, programs by the id of every call, distinct programs) of an optimized module."""
     fused = fuse_module(mod)
     kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
-    provider, templates, engine = schedules.asked(), schedules.templates(), _engine_target(target)
+    provider, templates = schedules.asked(), schedules.templates()
+    overlap = PassContext.current().config.get("nestsmith.overlap", False)
+    engine = _engine_target(target, overlap)
     option = provider.layout(target) if provider else 0
     constant, _ = extract.constants_of(fused, calls)
     prepared, failed = [], []
@@ -186,7 +188,7 @@ def compile_module(mod, target):
     if failed:
         raise lowering.refusal(failed, target)
     jobs = [(p, found) for p, found in prepared if not p.reshape]
-    hand = engine_of(target) if any(p.made for p, _ in jobs) else engine  # here: drivers are not asked by two threads at once
+    hand = engine_of(target, overlap) if any(p.made for p, _ in jobs) else engine  # here: drivers are not asked by two threads at once
     stop, pool = _core.Stop(), ThreadPoolExecutor(max_workers=max(1, min(len(jobs), os.cpu_count() or 1)))
     try:
         for done in [pool.submit(_compile, p, found, target, engine, hand, option, stop) for p, found in jobs]:
