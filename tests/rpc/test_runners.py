@@ -112,12 +112,10 @@ def test_results_of_products_in_tf32_are_compared_as_such():
     assert found == {"strict": [*inputs, ("float32", True)], "tf32": [*inputs, ("tf32", False)]}
 
 
-@pytest.mark.full  # on slow machines it fails now and then: the retry finds no device besides the one that gave its batch back
 def test_a_board_that_dies_costs_one_more_try(fleet, tmp_path):
     """kill -9 of a server while it measures: no record is lost, none is there twice."""
     extra = fleet.serve("frail")
-    for _ in range(2):  # a batch that was on its way to the dead one may have been given back by another
-        fleet.serve("frail")
+    fleet.serve("frail")
     t, log = task(48), str(tmp_path / "log.json")
     runner = auto_scheduler.RPCRunner("frail", "127.0.0.1", fleet.port, n_parallel=2, min_repeat_ms=1)
 
