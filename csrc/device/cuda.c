@@ -512,7 +512,8 @@ static bool load_canary(Device *d, Cuda *c) {
   return !c->no_canary;
 }
 
-static int cuda_canary(Device *d, int n, double *out) {
+static int cuda_canary(Device *d, int n, double *out, double *pace) {
+  (void)pace;
   Cuda *c = enter(d);
   if (!load_canary(d, c)) return 0;
   float a = 0.5f, b = 1;

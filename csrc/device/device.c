@@ -1,6 +1,7 @@
 /* The public face of device: argument checks, the life of modules and workspaces, and dispatch to the back end. Nothing
  * here knows how a device works; nothing in a back end checks what is checked here. */
 #include "device/internal.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,7 +292,12 @@ double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold,
   return ops(d)->time_sets(m, (void *const *const *)m->set, m->n_set, number, ran);
 }
 
-int dev_canary(Device *d, int n, double *out) { return ops(d)->canary ? ops(d)->canary(d, n, out) : 0; }
+int dev_canary(Device *d, int n, double *out, double *pace) {
+  *pace = INFINITY;
+  int got = ops(d)->canary ? ops(d)->canary(d, n, out, pace) : 0;
+  for (int i = 0; i < got; i++) *pace = fmin(*pace, out[i]);
+  return got;
+}
 
 void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes) {
   *regs = *local_bytes = *shared_bytes = 0;

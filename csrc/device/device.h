@@ -55,8 +55,9 @@ double dev_time(DevModule *m, void *const *args, int number,
  * buffers cannot be offset: dev_time. */
 double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes, int *ran);
 /* A fixed piece of arithmetic of about 0.2 ms, n times: seconds of each. Equal numbers mean equal clocks and nobody else on
- * the device. Returns how many were stored: 0 if the device cannot. */
-int dev_canary(Device *d, int n, double *out);
+ * the device. Returns how many were stored: 0 if the device cannot. *pace: the least time of it, on a CPU of one core's part,
+ * which neighbours hardly change. */
+int dev_canary(Device *d, int n, double *out, double *pace);
 void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes);
 /* ---- who else is there (nvml.c): what NVIDIA's management library says, if it is installed ---- */
 typedef struct {

@@ -20,7 +20,7 @@ typedef struct {
   double (*time)(DevModule *m, void *const *args, int number, bool flush_l2);
   /* number runs that take turns with the n_set lists of arguments; may be NULL: the device cannot offset buffers */
   double (*time_sets)(DevModule *m, void *const *const *set, int n_set, int number, int *ran);
-  int (*canary)(Device *d, int n, double *out); /* how many were stored; may be NULL */
+  int (*canary)(Device *d, int n, double *out, double *pace); /* how many were stored; may be NULL; *pace: as it came, or less */
   void (*regs)(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes); /* may be NULL */
   int (*graph_begin)(Device *d, bool overlap); /* the four graph entries may be NULL */
   DevGraph *(*graph_end)(Device *d, int *early);

@@ -426,7 +426,8 @@ static bool load_canary(Opencl *c) {
   return r == 0;
 }
 
-static int cl_canary(Device *d, int n, double *out) {
+static int cl_canary(Device *d, int n, double *out, double *pace) {
+  (void)pace;
   Opencl *c = d->impl;
   if (!load_canary(c)) return 0;
   const float a = 0.5f, b = 1;

@@ -363,8 +363,8 @@ typedef struct {
 static void canary_body(void *arg) {
   Canary *x = arg;
   double warm = clock_now() + x->q->warm_s;
-  while (clock_now() < warm && dev_canary(x->c->dev, 4, x->out->seconds) > 0) {}
-  x->out->n = dev_canary(x->c->dev, x->q->n, x->out->seconds);
+  while (clock_now() < warm && dev_canary(x->c->dev, 4, x->out->seconds, &x->out->pace) > 0) {}
+  x->out->n = dev_canary(x->c->dev, x->q->n, x->out->seconds, &x->out->pace);
 }
 
 static void answer_canary(Serving *c, const MsgCanary *q) {

@@ -112,8 +112,8 @@ typedef struct {
 bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPolicy *policy, uint64_t seed, int keep,
                   FinalResult *out, char why[MSR_MSG]);
 /* The device's fixed piece of work: warm_s seconds of it to wake the clocks, then n <= CANARY_MAX timed ones. Returns how
- * many were timed; 0: the device has none; -1: the worker died or was stopped. */
-int worker_canary(Worker *w, double warm_s, int n, double *out);
+ * many were timed; 0: the device has none; -1: the worker died or was stopped. *pace: as of dev_canary. */
+int worker_canary(Worker *w, double warm_s, int n, double *out, double *pace);
 /* Runs a program for the CPU once, in a process of its own: what it does there harms nobody, and it ends when e is
  * interrupted, however long it would take. data: the arguments, overwritten with what they hold afterwards. */
 void worker_compute(Err *e, int n_args, const size_t *bytes, void *const *data, const void *binary, size_t n,

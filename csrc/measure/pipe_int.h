@@ -56,6 +56,7 @@ typedef struct {
   int64_t slot_used[MSR_SLOTS], tick;
   Queue window; /* measured since the last good check of the canary */
   Drift drift;
+  double pace; /* the least so far; 0: none yet */
   double checked, worked, rested; /* when; rested: the next candidate may begin */
   double paused;          /* seconds */
   WorkerStats workers;

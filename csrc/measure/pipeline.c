@@ -520,6 +520,7 @@ PipeStats pipe_stats(Pipeline *p) {
     s.disturbed += r->drift.disturbed;
     s.shifts += r->drift.shifts;
     s.canary = r->drift.base;
+    s.pace = p->type == DEV_CUDA ? s.canary : r->pace;
     if (drift_spread(&r->drift) > s.canary_spread) s.canary_spread = drift_spread(&r->drift);
     s.deaths += w.deaths;
     s.spares += w.spares;

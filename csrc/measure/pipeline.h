@@ -57,6 +57,7 @@ typedef struct {
   int finals, finalists, finals_again; /* finals_again: repeated because the device was disturbed meanwhile */
   int checks, disturbed, shifts, redone; /* of the canary; candidates measured again */
   double canary, canary_spread, waited_s; /* its median time; waited_s: for another tuner on the device */
+  double pace; /* the canary of a device of the same class is alike: on a GPU its median, elsewhere its least (dev_canary) */
   int deaths, spares;
   double longest_recovery;
 } PipeStats;

@@ -5,7 +5,7 @@
 #define NS_PROTOCOL_H
 #include "measure/measure.h"
 
-enum { PROTO_VERSION = 4 };
+enum { PROTO_VERSION = 5 };
 typedef struct {
   uint16_t type, version;
   uint32_t len;
@@ -52,7 +52,7 @@ typedef struct {
 } MsgCanary;
 typedef struct {
   int32_t n, dying;
-  double seconds[CANARY_MAX];
+  double seconds[CANARY_MAX], pace;
 } MsgTimes;
 typedef struct {
   int32_t nothing;

@@ -65,11 +65,12 @@ static bool gpu(const Runner *r) { return r->p->type == DEV_CUDA; }
 
 /* One check. Without p->lock. */
 static bool quiet(Runner *r) {
-  double v[CANARY_MAX];
+  double v[CANARY_MAX], pace;
   bool cold = clock_now() - r->worked > IDLE_SECONDS;
-  int n = worker_canary(r->worker, cold && gpu(r) ? WARM_SECONDS : 0, gpu(r) ? CHECKS_GPU : CHECKS_CPU, v);
+  int n = worker_canary(r->worker, cold && gpu(r) ? WARM_SECONDS : 0, gpu(r) ? CHECKS_GPU : CHECKS_CPU, v, &pace);
   pthread_mutex_lock(&r->p->lock);
   bool ok = n <= 0 || drift_check(&r->drift, v, n);
+  if (n > 0 && (r->pace == 0 || pace < r->pace)) r->pace = pace;
   r->checked = r->worked = clock_now();
   r->workers = worker_stats(r->worker);
   pthread_mutex_unlock(&r->p->lock);

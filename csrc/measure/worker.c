@@ -182,7 +182,8 @@ static bool sane_answer(MsgType asked, const void *question, MsgType got, MsgBod
   case MSG_RUN: return got == MSG_RESULT && b->result.id == ((const MsgRun *)question)->id && sane_result(&b->result.r);
   case MSG_FINAL: return got == MSG_FINALS && sane_finals(&b->finals, ((const MsgFinal *)question)->n);
   case MSG_MAKE: b->made.msg[sizeof b->made.msg - 1] = 0; return got == MSG_MADE;
-  case MSG_CANARY: return got == MSG_TIMES && b->times.n >= 0 && b->times.n <= CANARY_MAX;
+  case MSG_CANARY:
+    return got == MSG_TIMES && b->times.n >= 0 && b->times.n <= CANARY_MAX && (b->times.n == 0 || b->times.pace > 0);
   default:
     b->binary.msg[sizeof b->binary.msg - 1] = 0;
     return got == MSG_BINARY && b->binary.code >= ME_OK && b->binary.code <= ME_UNKNOWN;
@@ -543,7 +544,7 @@ bool worker_final(Worker *w, int slot, int n, const RunProgram *p, const RunPoli
   return ok;
 }
 
-int worker_canary(Worker *w, double warm_s, int n, double *out) {
+int worker_canary(Worker *w, double warm_s, int n, double *out, double *pace) {
   MsgCanary q = {warm_s, n < CANARY_MAX ? n : CANARY_MAX};
   char text[MSR_MSG];
   MsgBody b;
@@ -553,6 +554,7 @@ int worker_canary(Worker *w, double warm_s, int n, double *out) {
   after_request(w);
   if (s != RECV_OK) return -1;
   memcpy(out, b.times.seconds, sizeof *out * (size_t)b.times.n);
+  *pace = b.times.pace;
   return b.times.n;
 }
 

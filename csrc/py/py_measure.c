@@ -552,6 +552,7 @@ static const PyField STATS[] = {SECONDS(elapsed),
                                 SECONDS(late_run_s),
                                 SECONDS(canary),
                                 SECONDS(canary_spread),
+                                SECONDS(pace),
                                 SECONDS(waited_s),
                                 SECONDS(longest_recovery),
                                 COUNT(lanes),
@@ -704,7 +705,8 @@ static PyMethodDef BASE_METHODS[] = {
      "incumbent(task, seconds): what the task's candidates have to beat to be timed in full, until one does."},
     {"stats", pipeline_stats, METH_NOARGS,
      "stats(): where the time went, as a dict: seconds of compiling (summed over lanes) and running, counts; canary: "
-     "seconds of the device's fixed piece of work, 0 before the first run."},
+     "seconds of the device's fixed piece of work, 0 before the first run; pace: what of it tells devices of one class "
+     "from others."},
     {"notice", pipeline_notice, METH_NOARGS, "notice(): something to tell the user, once; \"\" if there is nothing."},
     {"device", pipeline_device, METH_NOARGS, "device(): name and limits of the device."},
     {"close", pipeline_close, METH_NOARGS, "close(): ends all threads and processes."},

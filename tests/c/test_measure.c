@@ -283,7 +283,7 @@ static void body_forks(void *arg) {
   DevLock *held = devlock_new(e, DEV_CPU, 7, &d), *other = devlock_new(e, DEV_CPU, 7, &d);
   Worker *w = worker_start(e, DEV_CPU, 0);
   Pipeline *p = pipe_new(e, &(Target){.kind = TG_CPU}, DEV_CPU, 0, NULL);
-  double seconds[3];
+  double seconds[3], pace;
   assert_true(devlock_try(held, who, sizeof who));
   pid_t pid = fork();
   if (pid == 0) {
@@ -295,7 +295,8 @@ static void body_forks(void *arg) {
   }
   assert_int_equal(status_of(pid), 0);
   assert_false(devlock_try(other, who, sizeof who));
-  assert_int_equal(worker_canary(w, 0, 3, seconds), 3);
+  assert_int_equal(worker_canary(w, 0, 3, seconds, &pace), 3);
+  for (int i = 0; i < 3; i++) assert_true(0 < pace && pace < seconds[i]);
   assert_int_equal(worker_stats(w).deaths, 0);
   pipe_free(p);
   worker_stop(w);

@@ -7,6 +7,8 @@ import os
 import platform
 import re
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -17,6 +19,7 @@ import nestsmith
 import nestsmith.autotvm
 from helpers import PATIENCE, wait_until
 from nestsmith import _core, auto_scheduler, rpc, te
+from nestsmith.cluster import lanes
 from nestsmith.cluster.bench import Bench
 from nestsmith.cluster.client import Client
 
@@ -133,6 +136,26 @@ def test_a_board_that_dies_costs_one_more_try(fleet, tmp_path):
     lines = [json.loads(line) for line in open(log)]
     assert len(lines) == 16 and len({json.dumps(x["i"][1]) for x in lines}) == 16
     assert sum(x["r"][1] == 0 for x in lines) >= 12
+
+
+def test_what_else_runs_on_a_board_does_not_change_its_class():
+    """Two boards of one host measured at once, and each took the other for a machine of half the speed."""
+    t, runner, found = task(16), auto_scheduler.RPCRunner("board", min_repeat_ms=1), []
+    (built,) = auto_scheduler.LocalBuilder().build([auto_scheduler.MeasureInput(t, t.compute_dag.init_state)], 0)
+    source, manifest, program = built.program
+    batch = {
+        "target": str(t.target), "device": 0, "lock": runner.lock_mode, "task": "one", "rows": runner._board_rows(t, True), "best": 0.0,
+        "policy": runner.engine_policy(), "items": [(program, manifest)],
+    }  # fmt: skip
+    for others in (0, 2 * len(os.sched_getaffinity(0))):
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
+        bench = Bench()
+        found.append(bench.measure(batch, PATIENCE)["canary"])
+        bench.close()
+        for p in busy:
+            p.kill()
+            p.wait()
+    assert 0 < found[0] and abs(found[1] / found[0] - 1) < lanes.CANARY_CPU, found
 
 
 def test_a_runner_serves_one_task_after_the_other():

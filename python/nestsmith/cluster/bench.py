@@ -51,7 +51,8 @@ class Bench:
         Returns
         -------
         dict
-            "results" in the order of the items and the "canary" in seconds; or "unknown": the task's data is wanted.
+            "results" in the order of the items and the "canary" in seconds, the engine's "pace"; or "unknown": the task's data is
+            wanted.
 
         Raises
         ------
@@ -67,7 +68,7 @@ class Bench:
         number = line.task(m["task"], m.get("rows"))
         if number is None:
             return {"unknown": True}
-        return {"results": self._run(line, number, m, limit), "canary": line.pipeline.stats()["canary"]}
+        return {"results": self._run(line, number, m, limit), "canary": line.pipeline.stats()["pace"]}
 
     def _run(self, line, number, m, limit):
         pipe, items, first = line.pipeline, m["items"], line.tag

@@ -23,7 +23,7 @@ logger = logging.getLogger("nestsmith")
 TRIES = 2  # devices that a batch is sent to before it has failed
 HOLD_BATCHES = 16  # a device that others wait for is given back after the batch at hand; else it is kept for so many
 IDLE_SECONDS = 1.0  # then a device is given back
-CANARY_GPU, CANARY_CPU = 0.03, 0.25  # devices of one class differ by less; on CPUs some noise is normal
+CANARY_GPU, CANARY_CPU = 0.03, 0.25  # devices of one class differ by less; clocks of CPUs change with their load
 PATIENCE_SECONDS = 10.0  # for a tracker that is just being started
 SURPLUS_SECONDS = 60.0  # for what surrounds the measuring of a batch
 
@@ -220,7 +220,12 @@ class Lanes:
     def _take(self, batch):
         want = self._classes.get(batch.family)
         but = [address for family, address in self._other if family == batch.family]
-        lease = self.client.acquire(self.key, self.priority, want.text if want else None, but, self._wait_limit)
+        try:
+            lease = self.client.acquire(self.key, self.priority, want.text if want else None, but, self._wait_limit)
+        except ClusterError as e:
+            if not but:
+                raise
+            raise ClusterError(f"{e}; {', '.join(but)}: runs at another speed than what measured the task first") from None
         if str(batch.kind) not in lease.facts["classes"]:
             lease.release()
             raise ClusterError(f"the devices of key {self.key!r} ({lease.address}) have no {batch.target.kind.name}")
