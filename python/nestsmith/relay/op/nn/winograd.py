@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .... import topi
+from .... import _core, topi
 from ....numerics import is_float, math_mode, sum_type
 from ....topi.nn.winograd import transform_matrices
 from ...ty import Any, TensorType
@@ -91,21 +91,24 @@ def winograd_tile(call, target, config):
     if "arm_cpu" in target.keys:
         return None
     if mode == "fastest":
-        return _fastest_tile(*map(int, data.shape), int(co))
+        return _fastest_tile(*map(int, data.shape), int(co), _core.cpu_vector_bytes(target.mcpu))
     return 4 if 64 < co < 512 or mode == "always" else None
 
 
 # In floating-point operations of a product at full speed: a byte of a weight, which comes from memory, and an element that the
-# transforms (by rows) write and read; of ResNet-18's layers on two cores with AVX-512. And what makes up for what is not known.
-_WEIGHT_BYTE, _ELEMENT, _WORTH = 5.5, 25, 0.8
+# transforms (by rows) write and read; of ResNet-18's layers on two cores with AVX-512 (vectors of 64 bytes), and with AVX2, which
+# computes half as fast beside the same memory. And what makes up for what is not known.
+_COSTS, _COSTS_NARROW, _WORTH = (5.5, 25), (3.6, 12), 0.8
 
 
-def _fastest_tile(n, h, w, ci, co):
+def _fastest_tile(n, h, w, ci, co, vector_bytes):
     """The output tile for which Winograd's form takes clearly less than the direct one on a CPU, or None: products, weights
     that are read once, tiles that are written and read between the transforms."""
 
+    of_byte, of_element = _COSTS if vector_bytes == 64 else _COSTS_NARROW
+
     def operations(points, places, weights, moved):
-        return 2 * points * places * ci * co + 4 * _WEIGHT_BYTE * weights * ci * co + _ELEMENT * moved
+        return 2 * points * places * ci * co + 4 * of_byte * weights * ci * co + of_element * moved
 
     best, tile = _WORTH * operations(9, n * h * w, 9, 0), None
     for m in (4, 2):
