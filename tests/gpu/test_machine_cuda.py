@@ -4,6 +4,7 @@ those of the driver's own calculation."""
 import ctypes
 
 import pytest
+from plain_kernel import sm
 
 import nestsmith as ns
 from nestsmith import _core, te
@@ -19,10 +20,6 @@ KERNEL = """extern "C" __global__ void __launch_bounds__(%d) k(const float *x, f
   for (int i = 0; i < %d; i++) v += r[i] * x[i + blockIdx.x];
   y[blockIdx.x * blockDim.x + threadIdx.x] = v;
 }"""
-
-
-def sm():
-    return _core.device_query(2, 0)["sm"]
 
 
 @pytest.fixture(scope="module")

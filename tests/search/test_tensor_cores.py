@@ -7,18 +7,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from tensor_core_cases import ALLOWED, by_warpgroups, defined, dense, has_step, policy, ragged, unwritten
 
 from nestsmith import _core, auto_scheduler, te, topi, transform
 from nestsmith.auto_scheduler import feature
-from nestsmith.numerics import to_bfloat16
 from nestsmith.states import core_state
-
-TARGET = "cuda -arch=sm_90"
-
-
-def dense(m, n, k, dtype):
-    a, b = te.placeholder((m, k), dtype, name="A"), te.placeholder((n, k), dtype, name="B")
-    return [a, b, topi.nn.relu(topi.nn.dense(a, b))]
 
 
 def convolution(layout, dtype):
@@ -29,17 +22,6 @@ def convolution(layout, dtype):
         x, w = te.placeholder((1, 16, 9, 9), dtype, name="X"), te.placeholder((24, 16, 3, 3), dtype, name="W")
         y = topi.nn.conv2d_nchw(x, w, 2, 1, 1)
     return [x, w, topi.nn.relu(y)]
-
-
-def policy(tensors, seed=1, math=None, target=TARGET, model="random", **params):
-    task = auto_scheduler.SearchTask(
-        compute_dag=auto_scheduler.ComputeDAG(tensors), workload_key="tensor cores", target=target, math=math
-    )
-    return auto_scheduler.SketchPolicy(task, model, params=params, seed=seed, verbose=0)
-
-
-def has_step(state):
-    return "tensor cores" in str(state)
 
 
 def sketches(tensors, **how):
@@ -87,11 +69,8 @@ def test_winograd_is_never_computed_in_tf32():
 
 def right(state, tensors, sm=90):
     """The program of the state in the interpreter, against the definition."""
-    rng = np.random.default_rng(0)
-    data = [rng.integers(-4, 5, [int(x) for x in t.shape]) for t in tensors]
-    data = [to_bfloat16(x) if t.dtype == "bfloat16" else x.astype(t.dtype) for x, t in zip(data, tensors)]
-    want = [x.copy() for x in data]
-    _core.interp_dag(_core.ComputeDAG(tensors), want)
+    want = defined(tensors)
+    data = [*want[:-1], unwritten(want[-1])]
     report = _core.interp(state, _core.Target("cuda", sm=sm), data, stage="program")
     assert report["findings"] == []
     np.testing.assert_array_equal(data[-1], want[-1])
@@ -116,33 +95,13 @@ def test_drawn_and_bred_states_are_right(make, math):
         right(core_state(s), tensors)
 
 
-def ragged(rng, dtype):
-    """A dense layer, a batched product or a convolution whose sizes are any numbers."""
-    kind = rng.integers(4)
-    if kind == 0:
-        return dense(*(int(x) for x in rng.integers(2, 70, 3)), dtype)
-    if kind == 1:
-        b, m, n, k = (int(x) for x in rng.integers(2, 30, 4))
-        x, y = te.placeholder((b, m, k), dtype, name="X"), te.placeholder((b, n, k), dtype, name="Y")
-        return [x, y, topi.nn.batch_matmul(x, y)]
-    h, w, ci, co = (int(x) for x in rng.integers(5, 12, 4))
-    n, k = int(rng.integers(1, 3)), int(rng.choice([1, 3, 5]))
-    stride, pad, dilation = int(rng.integers(1, 3)), int(rng.integers(0, 3)), int(rng.integers(1, 3))
-    pad = max(pad, dilation * (k - 1) // 2)
-    if kind == 2:
-        x, f = te.placeholder((n, h, w, ci), dtype, name="X"), te.placeholder((k, k, ci, co), dtype, name="W")
-        return [x, f, topi.nn.relu(topi.nn.conv2d_nhwc(x, f, stride, pad, dilation))]
-    x, f = te.placeholder((n, ci, h, w), dtype, name="X"), te.placeholder((co, ci, k, k), dtype, name="W")
-    return [x, f, topi.nn.relu(topi.nn.conv2d_nchw(x, f, stride, pad, dilation))]
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(20))
 def test_any_schedule_of_any_shape_is_right(seed):
     """2,000 of them, 100 by each seed."""
     rng, tried = np.random.default_rng(seed), 0
     while tried < 100:
-        dtype, math = (("float16", None), ("bfloat16", None), ("float32", "tf32"), ("float32", "float32x3"))[tried % 4]
+        dtype, math = ALLOWED[tried % 4]
         tensors = ragged(rng, dtype)
         p = policy(tensors, seed=tried, math=math, target=f"cuda -arch=sm_{(80, 90)[seed % 2]}", wide_stores=tried // 5 % 2)
         for s in [s for s in p.sample_initial_population() if has_step(s)][:5]:
@@ -197,10 +156,6 @@ def test_what_is_drawn_where_splits_and_whole_sums_are_alike():
     assert {(64, 128), (128, 64)} & {t[:2] for t in tiles if t[7] == 1}
 
 
-def by_warpgroups(state):
-    return "warpgroups" in str(state)
-
-
 def test_who_may_use_warpgroups():
     half, single = dense(40, 24, 72, "float16"), dense(40, 24, 72, "float32")
     assert sketches(half, warpgroups=1) == sketches(half) == [False, True, True] and sketches(half, warpgroups=0) == [False, True]
@@ -245,7 +200,7 @@ def test_any_product_of_warpgroups_is_right(seed):
     """200 of them, 20 by each seed."""
     rng, tried = np.random.default_rng(seed + 100), 0
     while tried < 20:
-        dtype, math = (("float16", None), ("bfloat16", None), ("float32", "tf32"))[tried % 3]
+        dtype, math = ALLOWED[tried % 3]
         tensors = ragged(rng, dtype)
         for s in drawn_by_warpgroups(tensors, tried, math, 0)[1][:2]:  # of some shapes there are none
             right(core_state(s), tensors)

@@ -1,0 +1,65 @@
+"""Products whose sizes divide nothing, searched with tensor cores, and data with exact results: for the interpreter and for GPUs."""
+
+import numpy as np
+
+from nestsmith import _core, auto_scheduler, te, topi
+from nestsmith.numerics import to_bfloat16
+
+TARGET = "cuda -arch=sm_90"
+ALLOWED = (("float16", None), ("bfloat16", None), ("float32", "tf32"), ("float32", "float32x3"))  # element type, math of the task
+
+
+def dense(m, n, k, dtype):
+    a, b = te.placeholder((m, k), dtype, name="A"), te.placeholder((n, k), dtype, name="B")
+    return [a, b, topi.nn.relu(topi.nn.dense(a, b))]
+
+
+def ragged(rng, dtype):
+    """A dense layer, a batched product or a convolution whose sizes are any numbers."""
+    kind = rng.integers(4)
+    if kind == 0:
+        return dense(*(int(x) for x in rng.integers(2, 70, 3)), dtype)
+    if kind == 1:
+        b, m, n, k = (int(x) for x in rng.integers(2, 30, 4))
+        x, y = te.placeholder((b, m, k), dtype, name="X"), te.placeholder((b, n, k), dtype, name="Y")
+        return [x, y, topi.nn.batch_matmul(x, y)]
+    h, w, ci, co = (int(x) for x in rng.integers(5, 12, 4))
+    n, k = int(rng.integers(1, 3)), int(rng.choice([1, 3, 5]))
+    stride, pad, dilation = int(rng.integers(1, 3)), int(rng.integers(0, 3)), int(rng.integers(1, 3))
+    pad = max(pad, dilation * (k - 1) // 2)
+    if kind == 2:
+        x, f = te.placeholder((n, h, w, ci), dtype, name="X"), te.placeholder((k, k, ci, co), dtype, name="W")
+        return [x, f, topi.nn.relu(topi.nn.conv2d_nhwc(x, f, stride, pad, dilation))]
+    x, f = te.placeholder((n, ci, h, w), dtype, name="X"), te.placeholder((co, ci, k, k), dtype, name="W")
+    return [x, f, topi.nn.relu(topi.nn.conv2d_nchw(x, f, stride, pad, dilation))]
+
+
+def policy(tensors, seed=1, math=None, target=TARGET, model="random", **params):
+    task = auto_scheduler.SearchTask(
+        compute_dag=auto_scheduler.ComputeDAG(tensors), workload_key="tensor cores", target=target, math=math
+    )
+    return auto_scheduler.SketchPolicy(task, model, params=params, seed=seed, verbose=0)
+
+
+def has_step(state):
+    return "tensor cores" in str(state)
+
+
+def by_warpgroups(state):
+    return "warpgroups" in str(state)
+
+
+def defined(tensors, seed=0):
+    """Small whole numbers for the inputs, and the definition's result, last."""
+    rng = np.random.default_rng(seed)
+    data = [rng.integers(-4, 5, [int(x) for x in t.shape]) for t in tensors]
+    data = [to_bfloat16(x) if t.dtype == "bfloat16" else x.astype(t.dtype) for x, t in zip(data, tensors)]
+    _core.interp_dag(_core.ComputeDAG(tensors), data)
+    return data
+
+
+def unwritten(like):
+    """An array of its kind that is wrong wherever nothing is stored: not a number throughout."""
+    out = np.empty_like(like)
+    out.view("uint8").fill(255)
+    return out
