@@ -151,7 +151,7 @@ def _in_precision(mod, params, precision):
         return mod
     early = "relay.ToMixedPrecision.early_casts"
     with PassContext(opt_level=3, config={early: PassContext.current().config.get(early, False)}):
-        typed = passes.InferType()(mod)
+        typed = passes.Sequential([passes.SimplifyExpr(), passes.InferType()])(mod)  # less to cast
         mixed = passes.Sequential([passes.ToMixedPrecision(precision), passes.InferType()])(typed)
     after = mixed["main"]
     return IRModule.from_expr(Function(after.params, _cast(after.body, typed["main"].body.checked_type)))
@@ -194,7 +194,7 @@ _GATES = "relay.FuseOps.gates"  # tensor cores take their factors as they lie in
 
 def _context(layout, target, precision):
     """Settings of a build, with what makes networks faster and tasks other than those of `extract_tasks` alone."""
-    config = {"relay.backend.use_auto_scheduler": True, "relay.late_reshape": True}
+    config = {"relay.backend.use_auto_scheduler": True, "relay.late_reshape": True, "relay.flat_weights": True}
     config[_OVERLAP] = PassContext.current().config.get(_OVERLAP, False)
     if "cpu" in target.keys or target.has_tensor_cores:
         config["relay.winograd"] = "fastest"

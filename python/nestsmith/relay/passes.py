@@ -33,6 +33,7 @@ _CONFIGS = {
     "relay.column_weights": "bool: ColumnWeights runs, for dense layers of many rows on GPUs",
     "relay.for_tensor_cores": "bool: ForTensorCores runs: channels and weights of convolutions as tensor cores copy them best",
     "relay.fill_channels": "bool: FillChannels runs, for last convolutions whose channels do not fill the vectors of a CPU",
+    "relay.flat_weights": "bool: FlatWeights runs, for dense layers behind flattened images of NHWC convolutions",
     "relay.late_reshape": "bool: SimplifyMoves and LateReshape run, for products whose results importers reshape",
     "relay.parts_of_sums": "bool: float32 products of few elements and long sums are added up in parts, for GPUs",
     "relay.whole_norms": "bool: a layer norm over the last axis stays one operator",

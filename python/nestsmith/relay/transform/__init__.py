@@ -7,6 +7,7 @@ from .column_weights import ColumnWeights
 from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
 from .convert_layout import ConvertLayout, LayoutConfig
 from .fill_channels import FillChannels
+from .flat_weights import FlatWeights
 from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .fuse import DefuseOps, FuseOps
@@ -28,6 +29,7 @@ __all__ = [
     "InferType",
     "RemoveUnusedFunctions",
     "FillChannels",
+    "FlatWeights",
     "FoldConstant",
     "BackwardFoldScaleAxis",
     "FoldScaleAxis",

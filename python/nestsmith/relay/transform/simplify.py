@@ -3,6 +3,8 @@ EliminateCommonSubexpr."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from ...numerics import sum_type
@@ -113,6 +115,18 @@ def _scalar_value(e):
 
 
 _NEUTRAL = {"add": (0, True), "multiply": (1, True), "subtract": (0, False), "divide": (1, False)}
+_POOL = re.compile(r"nn\.(adaptive_|global_)?(max|avg)_pool[123]d")
+
+
+def _pools_nothing(c):
+    """Whether each window of a pooling holds one element, which is the result (VGG's 7x7 out of 7x7)."""
+    pool, a = _POOL.fullmatch(c.op_name), c.attrs
+    if not pool or a.get("out_layout") not in (None, "", a.layout):
+        return False
+    if pool[1]:
+        x = c.args[0].checked_type
+        return x.is_static and c.checked_type.shape == x.shape
+    return {*np.ravel(a.pool_size), *np.ravel(a.strides)} == {1} and not any(np.ravel(a.padding))
 
 
 def _simplify_call(c):
@@ -142,10 +156,15 @@ def _simplify_call(c):
             inner = src.attrs.axes or tuple(reversed(range(rank)))
             axes = tuple(inner[a % rank] % rank for a in outer)
             return src.args[0] if axes == tuple(range(rank)) else op.transpose(src.args[0], axes)
+    if _pools_nothing(c):
+        return args[0]
     if name == "cast":
-        t = args[0].checked_type
+        t, src = args[0].checked_type, args[0]
         if isinstance(t, TensorType) and t.dtype == c.attrs.dtype:
-            return args[0]
+            return src
+        if isinstance(src, Call) and src.op_name == "cast" and t.dtype == sum_type(c.attrs.dtype):
+            if src.args[0].checked_type.dtype == c.attrs.dtype:  # there and back again: 16-bit floats are float32, too
+                return src.args[0]
     if name == "layout_transform" and isinstance(args[0], Call) and args[0].op_name == "layout_transform":
         src = args[0]
         if src.attrs.dst_layout == c.attrs.src_layout:
@@ -214,7 +233,8 @@ def CanonicalizeOps():
 
 
 def SimplifyExpr():
-    """Removes neutral scalars, merges reshapes, transposes and casts, turns division by a root into rsqrt."""
+    """Removes neutral scalars and pools of single elements, merges reshapes, transposes and casts, turns division by a root
+    into rsqrt."""
     return _simplify_expr
 
 
