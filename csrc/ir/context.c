@@ -124,6 +124,7 @@ static void fill_clone(void *arg) {
   d->slot = mem_alloc(e, ((size_t)s->mask + 1) * sizeof *d->slot);
   memcpy(d->slot, s->slot, ((size_t)s->mask + 1) * sizeof *d->slot);
   d->mask = s->mask;
+  memcpy(d->last_reduce, s->last_reduce, sizeof d->last_reduce);
 }
 
 IrCtx *ir_clone(const IrCtx *src, Err *e) {
@@ -239,6 +240,8 @@ void ir_release(IrCtx *c, IrMark m) {
     while ((uint32_t)c->slot[i] != (uint32_t)e) i = (i + 1) & c->mask;
     c->slot[i] = 0;
   }
+  for (int32_t id = c->n.reduce - 1; id >= m.n.reduce; id--)
+    c->last_reduce[c->reduce[id].hash % IR_REDUCES] = c->reduce[id].before;
   int32_t memo_end = c->n.expr < c->cap_memo ? c->n.expr : c->cap_memo;
   if (m.n.expr < memo_end) memset(c->memo + m.n.expr, 0, (size_t)(memo_end - m.n.expr) * sizeof *c->memo);
   c->epoch++;
@@ -330,6 +333,13 @@ static bool reduce_same(const IrReduce *a, const IrReduce *b) {
   return true;
 }
 
+static uint32_t reduce_hash(const IrReduce *r) {
+  uint64_t h = (uint64_t)r->reducer << 32 ^ (uint64_t)r->value_index << 16 ^ (uint32_t)r->cond;
+  for (int i = 0; i < r->n_src; i++) h = (h ^ h >> 32) * 0xe7037ed1a0b428dbu + (uint32_t)r->src[i];
+  for (int i = 0; i < r->n_axis; i++) h = (h ^ h >> 32) * 0xe7037ed1a0b428dbu + (uint32_t)r->axis[i].var;
+  return (uint32_t)(h * 0xd6e8feb86659fd93u >> 32);
+}
+
 static void check_initial(IrCtx *c, ExprId init, DType t) {
   if (dtype_eq(ir_type(c, init), t)) return;
   StrBuf is, wanted;
@@ -348,15 +358,17 @@ ExprId ex_reduce(IrCtx *c, IrReduce r) {
             "reduction over %d sources has no value %d", r.n_src, r.value_index);
   for (int i = 0; r.init && i < r.n_src; i++) check_initial(c, r.init[i], ir_type(c, r.src[i]));
   if (!r.cond) r.cond = ex_int(c, DT_BOOL, 1);
-  int32_t id = c->n.reduce - 1; /* few exist, and the equal one is mostly the latest */
-  while (id > 0 && !reduce_same(&c->reduce[id], &r)) id--;
+  r.hash = reduce_hash(&r);
+  int32_t *last = &c->last_reduce[r.hash % IR_REDUCES], id = *last;
+  while (id > 0 && !reduce_same(&c->reduce[id], &r)) id = c->reduce[id].before;
   if (id == 0) {
+    r.before = *last;
     grow(c->arena, &c->reduce, &c->cap.reduce, c->n.reduce + 1, sizeof *c->reduce);
     r.src = copy_ids(c, r.src, r.n_src);
     r.init = copy_ids(c, r.init, r.n_src);
     r.axis = arena_copy(c->arena, r.axis, (size_t)r.n_axis * sizeof *r.axis);
     c->reduce[c->n.reduce] = r;
-    id = c->n.reduce++;
+    *last = id = c->n.reduce++;
   }
   const IrReduce *q = &c->reduce[id];
   int n = 2 * q->n_axis + q->n_src * (q->init ? 2 : 1) + 1, k = 0;

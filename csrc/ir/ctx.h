@@ -3,7 +3,7 @@
 #define NS_IR_CTX_H
 #include "ir/ir.h"
 
-enum { IR_MAX_DEPTH = 4000, IR_MAX_WALKS = 24, IR_LEAVES = 256 };
+enum { IR_MAX_DEPTH = 4000, IR_MAX_WALKS = 24, IR_LEAVES = 256, IR_REDUCES = 1024 };
 
 struct Sum;
 typedef struct { /* what the index algebra knows of one expression, valid for one version of one analyser's facts */
@@ -37,6 +37,7 @@ struct IrCtx {
   uint64_t *slot; /* hash table: high half the hash, low half the ExprId; 0: free */
   uint32_t mask;
   ExprId leaf[IR_LEAVES]; /* where a constant or a variable was found last; 0: nowhere yet */
+  int32_t last_reduce[IR_REDUCES]; /* by hash; 0: none */
   ArMemo *memo; /* cap_memo entries, made by the first ar_ call */
   int32_t cap_memo;
   uint32_t version; /* last version number given to an analyser */

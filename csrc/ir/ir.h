@@ -117,6 +117,7 @@ typedef struct { VarId var; ExprId min, extent; } IrAxis;
 typedef struct {                /* payload of a REDUCE node: all outputs of one reduction share it but for value_index */
   ReducerId reducer; int32_t n_src; const ExprId *src; const ExprId *init; /* init NULL: identity */
   int32_t n_axis; const IrAxis *axis; ExprId cond; int32_t value_index;
+  uint32_t hash; int32_t before; /* set by ex_reduce: the one before it with about the same hash */
 } IrReduce;
 
 typedef enum { SC_AUTO = -1, SC_GLOBAL, SC_SHARED, SC_WARP, SC_LOCAL } ScopeKind; /* storage rank */

@@ -164,10 +164,10 @@ static void more(void **st) {
          src = ex_read(c, T, 1, &(ExprId){add(mul(ex_var(c, k0), 4), ex_var(c, k1))});
   ReducerId red = ir_reducer_new(c, (IrReducer){1, &l, &l, &res, &id, NULL});
   IrAxis axes[2] = {{k0, in(2), in(1)}, {k1, in(0), in(4)}};
-  ExprId sum = ar_simplify(a, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 2, axes, 0, 0}));
+  ExprId sum = ar_simplify(a, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 2, axes, 0, 0, 0, 0}));
   assert_int_equal(ir_reduce(c, sum)->n_axis, 1);
   assert_string_equal(ex_text(c, ir_reduce(c, sum)->src[0]), "T[(k1 + 8)]");
-  is(137, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, axes, 0, 0}), "T[(k1 + 8)]");
+  is(137, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, axes, 0, 0, 0, 0}), "T[(k1 + 8)]");
   VarId q = ir_var_new(c, "q", DT_I32, false);
   ExprId qe = ex_var(c, q);
   ar_bind_range(a, q, in(0), in(4));

@@ -168,8 +168,8 @@ static void reductions(void **st) {
   TensorId t = ir_tensor_new(c, (IrTensor){"A", DT_F32, 1, &shape, NULL, 0});
   ExprId kk = ex_var(c, k), src = ex_read(c, t, 1, &kk);
   IrAxis ax = {k, in(0), in(8)};
-  ExprId e = ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, &ax, 0, 0});
-  assert_int_equal(e, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, &ax, 0, 0}));
+  ExprId e = ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, &ax, 0, 0, 0, 0});
+  assert_int_equal(e, ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, &ax, 0, 0, 0, 0}));
   text(e, "reduce(combiner=comm_reducer(result=[(x + y)], lhs=[x], rhs=[y], identity_element=[0f]), source=[A[k]], "
           "init=[], "
           "axis=[iter_var(k, range(min=0, ext=8))], where=(bool)1, value_index=0)");
