@@ -12,7 +12,7 @@ from . import _core
 
 __all__ = [
     "MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "from_bfloat16", "is_float", "math_mode", "mean_type", "mode_fits",
-    "steps_fit", "stored", "sum_type", "to_bfloat16", "tolerance",
+    "steps_fit", "stored", "sum_type", "to_bfloat16", "to_tf32", "tolerance",
 ]  # fmt: skip
 
 
@@ -99,6 +99,14 @@ def to_bfloat16(x):
     bits = np.asarray(x, order="C").view("uint32").astype("uint64")
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(x), 0x7FC0, rounded).astype("uint16")
+
+
+def to_tf32(x):
+    """The nearest values of 11 bits of a float32 array, ties away from zero, as `cvt.rna.tf32.f32` gives them; what is not a number or
+    would become infinite stays."""
+    x = np.asarray(x, "float32", order="C")
+    rounded = ((x.view("uint32") + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view("float32")
+    return np.where(np.isfinite(x) & np.isfinite(rounded), rounded, x)
 
 
 def from_bfloat16(bits):

@@ -60,3 +60,11 @@ def test_vgg_has_no_kernel_between_its_last_pool_and_its_first_dense_layer():
     with ns.transform.PassContext(opt_level=3):
         mod = ns.transform.Sequential([SimplifyExpr(), FlatWeights(), FoldConstant()])(mod)
     assert operators(mod) == ["nn.max_pool2d", "reshape", "nn.dense"]
+
+
+def test_many_rows_are_read_by_columns_after_it():
+    """ColumnWeights wants a constant, and finds one."""
+    mod, *_ = network(n=16)
+    with ns.transform.PassContext(opt_level=3, config={"relay.flat_weights": True, "relay.column_weights": True}):
+        out = relay.pipeline.optimize(mod, ns.target.Target("cuda -arch=sm_90"))
+    assert operators(out) == ["nn.relu", "reshape", "nn.matmul"]

@@ -10,6 +10,7 @@ import nestsmith
 from nestsmith import relay, transform
 from nestsmith.auto_scheduler import extract_tasks
 from nestsmith.contrib.graph_executor import GraphModule
+from nestsmith.numerics import to_tf32
 from nestsmith.relay import extract
 from nestsmith.relay.expr import Call, Function, post_order
 from nestsmith.relay.pipeline import fuse_module, optimize
@@ -171,10 +172,10 @@ def test_a_convolution_that_stays_direct_is_lowered_so(target, co, mode):
     assert len(task.compute_dag.init_state.stages) == 4  # data, padding, weight, sum
 
 
-def first_layer(dtype, moved=True, ci=3):
+def first_layer(dtype, moved=True, ci=3, weights=np.asarray):
     shape = (1, ci, 12, 12) if moved else (1, 12, 12, ci)
     x = relay.var("x", shape=shape, dtype=dtype)
-    w = relay.const(np.random.default_rng(0).standard_normal((7, 7, ci, 16)).astype(dtype))
+    w = relay.const(weights(np.random.default_rng(0).standard_normal((7, 7, ci, 16)).astype(dtype)))
     y = nn.conv2d(relay.layout_transform(x, "NCHW", "NHWC") if moved else x, w, strides=2, padding=3, channels=16, kernel_size=7,
                   data_layout="NHWC", kernel_layout="HWIO")  # fmt: skip
     return relay.module.IRModule.from_expr(relay.Function([x], nn.relu(y)))
@@ -201,14 +202,38 @@ def test_channels_and_weights_as_tensor_cores_copy_them(made, config, target, ch
     assert [int(t.checked_type.shape[k]) for t, k in zip(conv2d.args, (3, 3 if config else 2))] == [channels] * 2
     assert isinstance(conv2d.args[1], relay.Constant)  # at compile time
     data = np.random.default_rng(1).standard_normal([int(d) for d in mod["main"].params[0].checked_type.shape]).astype(made["dtype"])
-    results = []
-    for m in (mod, out):
+    results, tf32 = [], "nestsmith.allow_tf32" in config
+    for m in (first_layer(**made, weights=to_tf32) if tf32 else mod, out):
         run = GraphModule(relay.build(m, target="llvm")["default"](nestsmith.cpu(0)))
         run.set_input("x", data)
         run.run()
         results.append(run.get_output(0).numpy())
     near = 1e-2 if made["dtype"] == "float16" else 1e-5
     np.testing.assert_allclose(*results, rtol=near, atol=near)
+
+
+@pytest.mark.parametrize(("mode", "rounded"), [("tf32", True), ("float32x3", False)])
+def test_weights_for_tf32_are_rounded_once(mode, rounded):
+    """Of products, too; depthwise convolutions stay on other units."""
+    rng = np.random.default_rng(0)
+    w, flat = rng.standard_normal((3, 3, 8, 1)).astype("float32"), rng.standard_normal((24, 8)).astype("float32")
+    x = relay.var("x", shape=(1, 4, 4, 8))
+    y = nn.conv2d(x, relay.const(w), padding=1, channels=8, groups=8, kernel_size=3, data_layout="NHWC", kernel_layout="HWOI")
+    y, flat_weight = nn.batch_flatten(nn.global_avg_pool2d(y, layout="NHWC")), relay.const(flat)
+    y = relay.add(nn.dense(y, flat_weight), nn.dense(nn.relu(y), flat_weight))
+    with transform.PassContext(opt_level=3, config={"relay.for_tensor_cores": True, f"nestsmith.allow_{mode}": True}):
+        out = optimize(relay.module.IRModule.from_expr(func(y)), Target("cuda -arch=sm_90"))["main"]
+    conv2d, *dense = (e.args[1] for e in post_order(out.body) if isinstance(e, Call) and e.op_name in ("nn.conv2d", "nn.dense"))
+    np.testing.assert_array_equal(conv2d.data.ravel(), w.ravel())
+    np.testing.assert_array_equal(dense[0].data, to_tf32(flat) if rounded else flat)
+    assert dense[1] is dense[0]  # shared as before
+    assert np.abs(to_tf32(flat) / flat - 1).max() <= 2**-11 and not (to_tf32(flat).view("uint32") & 0x1FFF).any()
+
+
+def test_what_has_no_nearest_tf32_stays():
+    x = np.array([np.inf, -np.inf, np.nan, np.finfo("float32").max, 0.0, -0.0, 1 + 2**-11, 1 + 2**-12], "float32")
+    want = np.array([np.inf, -np.inf, np.nan, np.finfo("float32").max, 0.0, -0.0, 1 + 2**-10, 1], "float32")
+    np.testing.assert_array_equal(to_tf32(x), want)
 
 
 def test_a_scale_in_front_of_a_residual_addition_stays():

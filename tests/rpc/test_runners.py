@@ -138,7 +138,7 @@ def test_a_board_that_dies_costs_one_more_try(fleet, tmp_path):
     assert sum(x["r"][1] == 0 for x in lines) >= 12
 
 
-def test_what_else_runs_on_a_board_does_not_change_its_class():
+def test_what_else_runs_on_a_board_does_not_change_its_class(closing):
     """Two boards of one host measured at once, and each took the other for a machine of half the speed."""
     t, runner, found = task(16), auto_scheduler.RPCRunner("board", min_repeat_ms=1), []
     (built,) = auto_scheduler.LocalBuilder().build([auto_scheduler.MeasureInput(t, t.compute_dag.init_state)], 0)
@@ -148,13 +148,9 @@ def test_what_else_runs_on_a_board_does_not_change_its_class():
         "policy": runner.engine_policy(), "items": [(program, manifest)],
     }  # fmt: skip
     for others in (0, 2 * len(os.sched_getaffinity(0))):
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
-        bench = Bench()
-        found.append(bench.measure(batch, PATIENCE)["canary"])
-        bench.close()
-        for p in busy:
-            p.kill()
-            p.wait()
+        for _ in range(others):
+            closing(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+        found.append(closing(Bench()).measure(batch, PATIENCE)["canary"])
     assert 0 < found[0] and abs(found[1] / found[0] - 1) < lanes.CANARY_CPU, found
 
 

@@ -34,7 +34,7 @@ def optimize(mod, target, params=None, opt_level=None):
     own = [T.OwnMoves()] if ctx.config.get("relay.FuseOps.into_products") else []
     products = [T.ForTensorCores(target)] if ctx.config.get("relay.for_tensor_cores") else []
     columns = [T.ColumnWeights()] if ctx.config.get("relay.column_weights") else []
-    flat = [T.FlatWeights()] if ctx.config.get("relay.flat_weights") else []
+    flat = [T.FlatWeights(), T.FoldConstant()] if ctx.config.get("relay.flat_weights") else []
     full = [T.FillChannels()] if ctx.config.get("relay.fill_channels") else []
     with ctx:
         return _t.Sequential(
