@@ -334,10 +334,9 @@ static bool reduce_same(const IrReduce *a, const IrReduce *b) {
 }
 
 static uint32_t reduce_hash(const IrReduce *r) {
-  uint64_t h = (uint64_t)r->reducer << 32 ^ (uint64_t)r->value_index << 16 ^ (uint32_t)r->cond;
-  for (int i = 0; i < r->n_src; i++) h = (h ^ h >> 32) * 0xe7037ed1a0b428dbu + (uint32_t)r->src[i];
-  for (int i = 0; i < r->n_axis; i++) h = (h ^ h >> 32) * 0xe7037ed1a0b428dbu + (uint32_t)r->axis[i].var;
-  return (uint32_t)(h * 0xd6e8feb86659fd93u >> 32);
+  const int32_t head[] = {r->reducer, r->value_index, r->cond};
+  uint64_t h = hash_bytes(r->src, (size_t)r->n_src * sizeof *r->src, hash_bytes(head, sizeof head, 0));
+  return (uint32_t)hash_bytes(r->axis, (size_t)r->n_axis * sizeof *r->axis, h);
 }
 
 static void check_initial(IrCtx *c, ExprId init, DType t) {

@@ -1,5 +1,5 @@
 """Random schedules of the extended search over products whose sizes divide nothing, on a GPU: drawn by seeds, built, run, and compared
-with the definition bit for bit.
+with the definition value for value.
 
     python tests/gpu/drawn_schedules.py build DIR [--cases 200] [--arch 90]    # into files; needs NVRTC, but no GPU
     python tests/gpu/drawn_schedules.py run DIR [--part 0/4]                   # loads, runs and compares files alone

@@ -220,12 +220,7 @@ class Lanes:
     def _take(self, batch):
         want = self._classes.get(batch.family)
         but = [address for family, address in self._other if family == batch.family]
-        try:
-            lease = self.client.acquire(self.key, self.priority, want.text if want else None, but, self._wait_limit)
-        except ClusterError as e:
-            if not but or "besides" not in str(e):  # the tracker's word for those left out
-                raise
-            raise ClusterError(f"{e}; {', '.join(but)}: runs at another speed than what measured the task first") from e
+        lease = self.client.acquire(self.key, self.priority, want.text if want else None, but, self._wait_limit)
         if str(batch.kind) not in lease.facts["classes"]:
             lease.release()
             raise ClusterError(f"the devices of key {self.key!r} ({lease.address}) have no {batch.target.kind.name}")

@@ -142,7 +142,7 @@ class Ledger:
         return (
             f"no device with key {request.key!r} was there for {request.wait:g} s"
             + (f" of the class {request.like}" if request.like else "")
-            + (f" besides {', '.join(sorted(request.but))}" if request.but else "")
+            + (f" besides {', '.join(sorted(request.but))}, which the request leaves out (devices of another speed)" if request.but else "")
             + (f"; last event: {last}" if last else "; none has ever registered")
             + (f"; there are devices with {', '.join(map(repr, keys))}" if keys else "")
         )
