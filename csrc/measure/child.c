@@ -32,6 +32,7 @@ typedef struct {
   Err e;
   int sock;
   atomic_bool busy;
+  pthread_mutex_t leaving; /* whichever thread has it ends the process: it is never given back */
   Device *dev;
   Slot slot[MSR_SLOTS];
 } Serving;
@@ -40,6 +41,7 @@ typedef struct {
   int sock;
   pid_t parent;
   atomic_bool *busy;
+  pthread_mutex_t *leaving;
 } Watch;
 
 typedef struct {
@@ -54,19 +56,22 @@ static void clean_cache(void *arg) {
   build_clean(c->a, NULL, (int)getpid());
 }
 
-/* The connection is closed. If the tuner is gone, the whole group ends; which thread notices first does not matter. It may be
- * well and only end this worker, which then must not linger, or its socket may close a moment before it has let go of everything
- * else: half a second tells them apart. A tuner that takes longer to die leaves files that the next one removes (tmpdir_new, the
- * cache's own sweep). */
-static void follow_tuner(const Watch *w) {
+/* The connection is closed: the process ends, and its group with it. If the tuner is gone, too, what it left is removed first. It
+ * may be well and only end this worker, which then must not linger, or its socket may close a moment before it has let go of
+ * everything else: half a second tells them apart. A tuner that takes longer to die leaves files that the next one removes
+ * (tmpdir_new, the cache's own sweep). Both threads come here; the second one must not end what the first is removing. */
+static NS_NORETURN void follow_tuner(const Watch *w) {
   Clean c = {.parent = w->parent};
+  pthread_mutex_lock(w->leaving);
   shutdown(w->sock, SHUT_RDWR);
   for (int i = 0; i < 100 && getppid() == w->parent; i++) nanosleep(&(struct timespec){0, 5000000}, NULL);
-  if (getppid() == w->parent) return;
-  tmpdir_sweep();
-  err_init(&c.e);
-  err_try(&c.e, clean_cache, &c);
-  kill(0, SIGKILL);
+  if (getppid() != w->parent) {
+    tmpdir_sweep();
+    err_init(&c.e);
+    err_try(&c.e, clean_cache, &c);
+  }
+  kill(0, SIGKILL); /* no destructors: a driver's may hang on a broken context */
+  _exit(1);
 }
 
 static void *watch_parent(void *arg) {
@@ -75,13 +80,8 @@ static void *watch_parent(void *arg) {
     struct pollfd p = {w.sock, POLLRDHUP, 0};
     int r = poll(&p, 1, (int)(BEAT_SECONDS * 1000));
     if (r == 0 && atomic_load(w.busy)) proto_beat(w.sock);
-    if ((r > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) || getppid() != w.parent) {
-      follow_tuner(&w);
-      kill(0, SIGKILL);
-      _exit(1);
-    }
+    if ((r > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) || getppid() != w.parent) follow_tuner(&w);
   }
-  return NULL;
 }
 
 /* ---- task data ---- */
@@ -500,8 +500,8 @@ static void make_once(Serving *c) {
 
 __attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int sock, int parent, int dev_type,
                                                                  int dev_id) {
-  static Serving child; /* the only object of this process */
-  Watch w = {sock, (pid_t)parent, &child.busy};
+  static Serving child = {.leaving = PTHREAD_MUTEX_INITIALIZER}; /* the only object of this process */
+  Watch w = {sock, (pid_t)parent, &child.busy, &child.leaving};
   pthread_t t;
   signal(SIGINT, SIG_IGN); /* the tuner decides what Ctrl-C means */
   signal(SIGPIPE, SIG_IGN);
@@ -516,7 +516,6 @@ __attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int s
   else
     measure_loop(&child, dev_type, dev_id);
   follow_tuner(&w);
-  _exit(0); /* no destructors: a driver's may hang on a broken context */
 }
 
 int worker_main_if_asked(int argc, char **argv) {

@@ -6,21 +6,27 @@ enum { MAX_LINE = 256, HALF_LINE = 128 };
 
 typedef struct {
   PyDag *dag;
-  PyCtx ses; /* a clone of the session, which other threads use and which keeps nothing of this */
   int n;
   const TensorId *t;
   TeDag *ordered; /* its operations are those of the session */
 } Build;
 
-static void do_order(void *p) {
+/* The session grows and other threads use it, so it is only read, under the interpreter lock, and not for long. */
+static void do_import(void *p) {
   Build *x = p;
-  IrCtx *c = x->ses.ctx;
-  const TeDag *d = x->ordered = te_dag(c, x->n, x->t);
-  bool *is_output = arena_array(ir_arena(c), bool, d->n_ops);
-  for (int i = 0; i < d->n_ops; i++) is_output[i] = d->flags[i].is_output;
-  te_check_reads(c, d->n_ops, d->op, is_output);
+  IrCtx *own = x->dag->own.ctx;
+  x->ordered = te_dag_ordered(ir_arena(own), SES, x->n, x->t);
+  x->dag->dag = te_dag_import(own, SES, x->ordered);
 }
-ERR_BODY(do_import, Build *x, x->dag->dag = te_dag_import(x->dag->own.ctx, x->ses.ctx, x->ordered))
+
+static void do_analyse(void *p) {
+  const PyDag *x = p;
+  TeDag *d = x->dag;
+  te_analyse(x->own.ctx, d);
+  bool *is_output = arena_array(ir_arena(x->own.ctx), bool, d->n_ops);
+  for (int i = 0; i < d->n_ops; i++) is_output[i] = d->flags[i].is_output;
+  te_check_reads(x->own.ctx, d->n_ops, d->op, is_output);
+}
 
 static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   PyObject *seq;
@@ -37,16 +43,13 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
     Py_DECREF(list);
   Build x = {.dag = d, .n = (int)n, .t = ids};
   if (ok) {
-    err_init(&x.ses.err);
     err_init(&d->own.err);
-    ok = (x.ses.ctx = py_clone(SES, &x.ses.err)) && (d->own.ctx = py_context(&d->own.err)) &&
-         py_free_ok(&x.ses.err, do_order, &x) && py_free_ok(&d->own.err, do_import, &x) &&
-         (d->ops = PyList_New(x.ordered->n_ops));
+    ok = (d->own.ctx = py_context(&d->own.err)) && py_guard(&d->own, do_import, &x) &&
+         py_free_ok(&d->own.err, do_analyse, d) && (d->ops = PyList_New(x.ordered->n_ops));
     for (int i = 0; ok && i < x.ordered->n_ops; i++) {
       py_put(&d->ops, i, py_operation_of(x.ordered->op[i]->out[0]));
       ok = d->ops != NULL;
     }
-    ir_free(x.ses.ctx);
   }
   PyMem_Free(ids);
   if (!ok) Py_CLEAR(d);

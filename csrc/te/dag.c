@@ -16,21 +16,21 @@ typedef struct {
   VEC(int32_t) to;
 } Node; /* to: readers, one per input tensor */
 typedef struct {
-  IrCtx *c;
+  const IrCtx *c;
   Arena *a;
   MapU64 of;      /* TeOp pointer -> node */
   VEC(Node) node; /* in order of priority */
 } Graph;
 
-static TeOp *op_of(IrCtx *c, TensorId t) {
+static TeOp *op_of(Err *e, const IrCtx *c, TensorId t) {
   TeOp *op = ir_tensor(c, t)->op;
-  err_check(ir_err(c), op != NULL, "tensor '%s' belongs to no operation", ir_tensor(c, t)->name);
+  err_check(e, op != NULL, "tensor '%s' belongs to no operation", ir_tensor(c, t)->name);
   return op;
 }
 
 /* Numbers all reachable operations with a stack; an operation popped later has the higher priority. */
-static Graph number_ops(IrCtx *c, int n, const TensorId *tensors) {
-  Graph made = {.c = c, .a = ir_arena(c)}, *g = &made;
+static Graph number_ops(Arena *a, const IrCtx *c, int n, const TensorId *tensors) {
+  Graph made = {.c = c, .a = a}, *g = &made;
   mapu_init(&g->of, g->a);
   VEC(TeOp *) stack = {0};
   typedef struct {
@@ -38,7 +38,7 @@ static Graph number_ops(IrCtx *c, int n, const TensorId *tensors) {
     int32_t to;
   } Edge;
   VEC(Edge) edges = {0};
-  for (int i = 0; i < n; i++) vec_push(g->a, &stack, op_of(g->c, tensors[i]));
+  for (int i = 0; i < n; i++) vec_push(g->a, &stack, op_of(arena_err(g->a), g->c, tensors[i]));
   while (stack.len) {
     TeOp *op = stack.at[--stack.len];
     if (mapu_get(&g->of, (uint64_t)(uintptr_t)op, -1) >= 0) continue;
@@ -46,7 +46,7 @@ static Graph number_ops(IrCtx *c, int n, const TensorId *tensors) {
     mapu_set(&g->of, (uint64_t)(uintptr_t)op, me);
     vec_push(g->a, &g->node, ((Node){.op = op, .priority = me, .degree = op->n_in}));
     for (int i = 0; i < op->n_in; i++) {
-      TeOp *from = op_of(g->c, op->in[i]);
+      TeOp *from = op_of(arena_err(g->a), g->c, op->in[i]);
       vec_push(g->a, &edges, ((Edge){from, me}));
       vec_push(g->a, &stack, from);
     }
@@ -69,7 +69,7 @@ static TeOp **ordered_outputs(Graph *g, int *n_out) {
   while (left > 0) {
     int best = n - 1;
     while (best >= 0 && (taken[best] || g->node.at[best].degree > 0)) best--;
-    err_assert(ir_err(g->c), best >= 0); /* operations are immutable, so there are no cycles */
+    err_assert(arena_err(g->a), best >= 0); /* operations are immutable, so there are no cycles */
     Node *node = &g->node.at[best];
     taken[best] = true;
     left--;
@@ -100,7 +100,7 @@ static void stage_order(Graph *g, TeDag *d, int n_out, TeOp **outs) {
         stack.len--;
         continue;
       }
-      TeOp *in = op_of(g->c, f->op->in[f->next++]);
+      TeOp *in = op_of(arena_err(g->a), g->c, f->op->in[f->next++]);
       if (mapu_get(&seen, (uint64_t)(uintptr_t)in, 0)) continue;
       mapu_set(&seen, (uint64_t)(uintptr_t)in, 1);
       vec_push(g->a, &stack, ((Frame){in, 0}));
@@ -108,30 +108,35 @@ static void stage_order(Graph *g, TeDag *d, int n_out, TeOp **outs) {
   }
 }
 
-static void check_names(IrCtx *c, const TeOp *op) {
+static void check_names(Err *e, const TeOp *op) {
   int n = op->n_axis + op->n_red;
   for (int i = 0; i < n; i++) {
     const char *x = te_axis(op, i)->name;
     for (int j = 0; j < i; j++)
-      err_check(ir_err(c), strcmp(x, te_axis(op, j)->name) != 0,
+      err_check(e, strcmp(x, te_axis(op, j)->name) != 0,
                 "operation '%s' has two iterators named '%s'; give the axes and reduce axes of one operation distinct "
                 "names",
                 op->name, x);
   }
 }
 
-TeDag *te_dag(IrCtx *c, int n, const TensorId *tensors) {
-  Arena *a = ir_arena(c);
-  err_check(ir_err(c), n > 0, "a compute DAG needs at least one tensor");
+TeDag *te_dag_ordered(Arena *a, const IrCtx *c, int n, const TensorId *tensors) {
+  Err *e = arena_err(a);
+  err_check(e, n > 0, "a compute DAG needs at least one tensor");
   TeDag *d = arena_new_of(a, TeDag);
   d->n_tensors = n;
   d->tensor = arena_copy(a, tensors, sizeof(TensorId) * (size_t)n);
-  Graph g = number_ops(c, n, tensors);
+  Graph g = number_ops(a, c, n, tensors);
   int n_out = 0;
   TeOp **outs = ordered_outputs(&g, &n_out);
-  err_check(ir_err(c), n_out > 0, "a compute DAG needs a computed tensor; the list holds placeholders only");
+  err_check(e, n_out > 0, "a compute DAG needs a computed tensor; the list holds placeholders only");
   stage_order(&g, d, n_out, outs);
-  for (int i = 0; i < d->n_ops; i++) check_names(c, d->op[i]);
+  for (int i = 0; i < d->n_ops; i++) check_names(e, d->op[i]);
+  return d;
+}
+
+TeDag *te_dag(IrCtx *c, int n, const TensorId *tensors) {
+  TeDag *d = te_dag_ordered(ir_arena(c), c, n, tensors);
   te_analyse(c, d);
   return d;
 }
@@ -140,8 +145,8 @@ TeDag *te_dag_of_outputs(IrCtx *c, int n, const TeOp *const *outputs) {
   Arena *a = ir_arena(c);
   TensorId *t = arena_array(a, TensorId, n);
   TeOp **outs = arena_array(a, TeOp *, n);
-  for (int i = 0; i < n; i++) t[i] = outputs[i]->out[0], outs[i] = op_of(c, t[i]);
-  Graph g = number_ops(c, n, t);
+  for (int i = 0; i < n; i++) t[i] = outputs[i]->out[0], outs[i] = op_of(ir_err(c), c, t[i]);
+  Graph g = number_ops(a, c, n, t);
   TeDag order = {0};
   stage_order(&g, &order, n, outs);
   return te_dag_rewritten(c, order.n_ops, order.op);
@@ -250,6 +255,6 @@ TeDag *te_dag_import(IrCtx *dst, const IrCtx *src, const TeDag *d) {
       import_op(&m, te_op_of(src, d->tensor[i])); /* listed, unread */
     n->tensor[i] = mapu_get(&m.tensors, (uint64_t)d->tensor[i], 0);
   }
-  te_analyse(dst, n);
+  if (d->flags) te_analyse(dst, n);
   return n;
 }

@@ -86,9 +86,12 @@ typedef struct TeDag {
 } TeDag;
 
 TeDag *te_dag(IrCtx *c, int n, const TensorId *tensors); /* orders, checks names, analyses; in c's arena */
+/* The same in two parts: what only reads the context (no edges and flags yet), and what fills in the rest (access.c). */
+TeDag *te_dag_ordered(Arena *a, const IrCtx *c, int n, const TensorId *tensors);
+void te_analyse(IrCtx *c, TeDag *d);
 TeDag *te_dag_of_outputs(IrCtx *c, int n, const TeOp *const *outputs); /* what they need, in the order of a schedule */
 TeDag *te_dag_rewritten(IrCtx *c, int n_ops, TeOp **ops); /* given order (after CHR/CHW/RF); analysed anew */
-TeDag *te_dag_import(IrCtx *dst, const IrCtx *src, const TeDag *d);
+TeDag *te_dag_import(IrCtx *dst, const IrCtx *src, const TeDag *d); /* analysed if d is */
 int te_dag_find(const TeDag *d, const TeOp *op);              /* op number or -1 */
 int te_dag_op_of(const IrCtx *c, const TeDag *d, TensorId t); /* number of the op that makes t */
 int te_consumers(const TeDag *d, int op,

@@ -4,5 +4,4 @@
 #include "te/te.h"
 
 double te_count_flop(IrCtx *c, int n_ops, TeOp *const *ops); /* flop.c; -1 if unknown */
-void te_analyse(IrCtx *c, TeDag *d);                         /* access.c; fills edges and flags of an ordered DAG */
 #endif

@@ -144,7 +144,7 @@ def soak(folder, runs, seed):
     """So many runs on one log. Returns ([(how, seconds, details)], problems, acts of the neighbours, number of
     records)."""
     rng, before, there, times, problems, acts = random.Random(seed), [], [], [], [], collections.Counter()
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for k in range(runs):
         how = rng.choice(list(HOW))
         details, seconds, wrong, done = run_once(folder, rng, how, rng.random() < 0.7)
