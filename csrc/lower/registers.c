@@ -8,7 +8,8 @@
  *   for k: acc[0:16] = acc[0:16] + bcast(A[..]) * B[ramp ..]; ...
  *   C[ramp ..] = acc[0:16]; ...
  *
- * Where the loop right before has set all of C's tile to a number, acc begins with that number and the loop is dropped.
+ * Where the loop right before has set all of C's tile to a number, acc begins with that number and the loop is dropped; for that,
+ * spatial loops outside of the reduction belong to the nest, too.
  * The array acc is marked `registers`; code generation makes a variable of each piece. The order of additions to an element does
  * not change, so results are the same bits. Spatial loops that do not fit into the registers move out of the reduction, whole or
  * in part (7 rows as 4 and 3, where a divisor would leave too few sums to keep a core busy); but when the reduction loops
@@ -330,7 +331,7 @@ typedef struct {
 } Level; /* inner: iterations kept in registers; the others: a loop over `outer` */
 typedef struct {
   Level at[MAX_NEST];
-  int n, vec, uneven; /* levels; -1: none */
+  int n, lead, vec, uneven; /* levels; lead: spatial ones outside of all reduction loops; -1: none */
   const Stmt *store;
   ExprId start; /* what all sums begin with; 0: with what is in memory */
 } Nest;
@@ -375,7 +376,8 @@ static bool gather_nest(Regs *g, const Stmt *s, Nest *x) {
       x->vec = x->at[i].extent >= MIN_LANES ? i : -1;
       break;
     }
-  return x->n > 0 && !x->at[0].spatial;
+  for (x->lead = 0; x->lead < x->n && x->at[x->lead].spatial; x->lead++) {}
+  return x->lead < x->n && (x->vec < 0 || x->vec >= x->lead);
 }
 
 static int64_t divisor_at_most(int64_t n, int64_t limit) {
@@ -406,8 +408,9 @@ static bool fit(Regs *g, Nest *x, int lanes) {
   int64_t tile = 1;
   x->uneven = -1;
   for (int i = 0; i < x->n; i++)
-    if (x->at[i].spatial) tile *= i == x->vec ? i64_ceildiv(x->at[i].extent, lanes) : x->at[i].extent;
-  for (int i = 0; i < x->n && tile > g->registers; i++) {
+    if (x->at[i].spatial && i >= x->lead) tile *= i == x->vec ? i64_ceildiv(x->at[i].extent, lanes) : x->at[i].extent;
+  for (int i = 0; i < x->lead; i++) x->at[i].inner = 1;
+  for (int i = x->lead; i < x->n && tile > g->registers; i++) {
     Level *l = &x->at[i];
     if (!l->spatial || l->extent == 1 || i == x->vec) continue;
     if (reduction_within(g, x, i) >= LONG_REDUCTION) return false;
@@ -723,9 +726,10 @@ static ExprId start_of(Regs *g, const Nest *x, const Stmt *s) {
 static Stmt *reduction(Regs *g, const Stmt *s, const Stmt *before, bool *first) {
   Nest x;
   Tile t = {.n_order = 0};
-  if (!gather_nest(g, s, &x) || !cut_first(g, &x, &t) || !fit(g, &x, t.lanes)) return NULL;
+  if (!gather_nest(g, s, &x)) return NULL;
   x.start = before ? start_of(g, &x, before) : 0;
   *first = x.start != 0;
+  if ((x.lead && !x.start) || !cut_first(g, &x, &t) || !fit(g, &x, t.lanes)) return NULL;
   if (x.uneven < 0) return tiles(g, &x, t);
   Nest rest = x;
   Level *most = &x.at[x.uneven], *last = &rest.at[x.uneven];

@@ -175,18 +175,21 @@ def started(source, name="C"):
 
 
 @pytest.mark.parametrize(
-    "order, whole",
+    "order, inner, whole",
     [
-        ("iojo r iiji", True),
-        ("iojo r jiii", True),
-        ("iojo ro ii ri ji", True),
-        ("io r jo iiji", True),
-        ("r iojo iiji", True),
-        ("ro iojo ri iiji", False),
+        ("iojo r iiji", 32, True),
+        ("iojo r jiii", 32, True),
+        ("iojo ro ii ri ji", 4, True),
+        ("io r jo iiji", 32, True),
+        ("r iojo iiji", 32, True),
+        ("io ro jo ri iiji", 32, True),
+        ("ro iojo ri iiji", 32, True),
+        ("ro iojo ri iiji", 16, False),
     ],
 )
-def test_sums_begin_in_registers_where_they_were_set_right_before(order, whole):
-    """A number that a loop writes to all elements of a tile is what its registers begin with, unless sums come back to memory in between."""
+def test_sums_begin_in_registers_where_they_were_set_right_before(order, inner, whole):
+    """A number that a loop writes to all elements of a tile is what its registers begin with, unless sums come back to memory in
+    between; the loop may do so for many tiles."""
     a, b, c = matmul(8, 64, 32)
     s = te.create_schedule(c.op)
     (i, j), (r,) = c.op.axis, c.op.reduce_axis
@@ -195,7 +198,7 @@ def test_sums_begin_in_registers_where_they_were_set_right_before(order, whole):
     axes["jo"], axes["ji"] = s[c].split(j, 8)
     axes["r"] = r
     if "ri" in order:
-        axes["ro"], axes["ri"] = s[c].split(r, 4 if whole else 16)
+        axes["ro"], axes["ri"] = s[c].split(r, inner)
     s[c].reorder(*[axes[n] for n in re.findall("ii|io|ji|jo|ri|ro|r", order)])
     rng = np.random.default_rng(2)
     x, y = ints(rng, (8, 32)), ints(rng, (32, 64))

@@ -142,14 +142,14 @@ def _transformed_by_rows(source, matrix, name, part, tiles, channels, dtype):
     It is one stage for the rows, which schedules compute where the other needs them, and one for the columns."""
     n, m = len(matrix), len(matrix[0])
     rows = te.compute(
-        (m, n, tiles, channels),
-        lambda i, j, p, c: _by_column(matrix, i, lambda k: source(k, j, p, c), dtype),
+        (tiles, n, m, channels),
+        lambda p, j, i, c: _by_column(matrix, i, lambda k: source(k, j, p, c), dtype),
         name=part,
         attrs={_UNROLLED: ["i", "j"]},
     )
     return te.compute(
         (m, m, tiles, channels),
-        lambda i, j, p, c: _by_column(matrix, j, lambda k: rows[i, k, p, c], dtype),
+        lambda i, j, p, c: _by_column(matrix, j, lambda k: rows[p, k, i, c], dtype),
         name=name,
         attrs={_CONST: ["i", "j"]},
     )
