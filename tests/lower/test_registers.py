@@ -147,9 +147,11 @@ def test_operands_narrower_than_a_register_compile_with_other_compilers():
     assert made.returncode == 0, made.stderr
 
 
+@pytest.mark.parametrize("leading", [False, True])
 @pytest.mark.parametrize("rows, columns, parts", [(7, 2, [8, 6]), (7, 3, [12, 9]), (13, 2, [10, 6]), (14, 1, [7]), (5, 4, [12, 8]), (3, 1, [3])])
-def test_tiles_of_awkward_sizes_are_cut_unevenly(rows, columns, parts):
-    """Too many rows for the registers, and no divisor that keeps a core busy: about equal parts, a smaller one last."""
+def test_tiles_of_awkward_sizes_are_cut_unevenly(rows, columns, parts, leading):
+    """Too many rows for the registers, and no divisor that keeps a core busy: about equal parts, a smaller one last. `leading`: all
+    tiles are set to zero before the first one is computed."""
     if platform.machine() != "x86_64":
         pytest.skip("16 registers of four numbers are assumed")
     lanes = 4
@@ -157,7 +159,8 @@ def test_tiles_of_awkward_sizes_are_cut_unevenly(rows, columns, parts):
     s = te.create_schedule(c.op)
     (i, j), (r,) = c.op.axis, c.op.reduce_axis
     (io, ii), (jo, ji) = s[c].split(i, rows), s[c].split(j, columns * lanes)
-    s[c].reorder(io, jo, r, ii, ji)
+    ro, ri = s[c].split(r, 24)
+    s[c].reorder(*([ro, io, jo] if leading else [io, jo, ro]), ri, ii, ji)
     s[c].vectorize(ji)
     rng = np.random.default_rng(0)
     x, y = ints(rng, (2 * rows, 24)), ints(rng, (24, 2 * columns * lanes))
@@ -167,6 +170,7 @@ def test_tiles_of_awkward_sizes_are_cut_unevenly(rows, columns, parts):
     assert np.array_equal(out.numpy(), x @ y)
     tiles = re.split(r"for \(int32_t k\w* = 0", f.get_source())[1:]
     assert [len(re.findall(r"acc_\w+ = \(acc_\w+ \+", t)) for t in tiles] == parts
+    assert started(f.get_source())
 
 
 def started(source, name="C"):
@@ -205,6 +209,19 @@ def test_sums_begin_in_registers_where_they_were_set_right_before(order, inner, 
     got, src = run(s, [a, b, c], [x, y])
     assert np.array_equal(got, x @ y)
     assert started(src) == whole, src
+
+
+def test_single_sums_begin_in_registers():
+    a = te.placeholder((3, 40), name="A")
+    r = te.reduce_axis((0, 40), name="k")
+    c = te.compute((3,), lambda i: te.sum(a[i, r], axis=r), name="C")
+    s = te.create_schedule(c.op)
+    ro, ri = s[c].split(c.op.reduce_axis[0], 40)
+    s[c].reorder(ro, c.op.axis[0], ri)
+    x = ints(np.random.default_rng(4), (3, 40))
+    got, src = run(s, [a, c], [x])
+    assert np.array_equal(got, x.sum(1))
+    assert not re.search(r"= C\[", src), src
 
 
 def test_greatest_ones_begin_with_the_least_number():
