@@ -153,8 +153,8 @@ MeasureError compiler_run(Compiler *c, Arena *a, const Target *t, const char *so
 
 /* ---- the child's side (child.c) ---- */
 /* Entry of the worker process: kind 'm' measures, 'c' compiles, 'r' runs a program once. When the connection is closed the
- * process and its group end; it only returns, with 1, if it cannot have a second thread. Exported from the extension module and called through ctypes by nestsmith/exec/worker.py, so that a worker
- * runs no Python of the user. */
+ * process and its group end; it only returns, with 1, if it cannot have a second thread. Exported from the extension module and
+ * called through ctypes by nestsmith/exec/worker.py, so that a worker runs no Python of the user. */
 int nestsmith_worker_main(int kind, int sock, int parent, int dev_type, int dev_id);
 /* ---- workers on boards (bridge.c) ---- */
 /* Carries messages between a worker's socket and a stream until either is gone. */
