@@ -407,8 +407,8 @@ static int64_t part_of(const Regs *g, int64_t n, int64_t tile) {
 static bool fit(Regs *g, Nest *x, int lanes) {
   int64_t tile = 1;
   x->uneven = -1;
-  for (int i = 0; i < x->n; i++)
-    if (x->at[i].spatial && i >= x->lead) tile *= i == x->vec ? i64_ceildiv(x->at[i].extent, lanes) : x->at[i].extent;
+  for (int i = x->lead; i < x->n; i++)
+    if (x->at[i].spatial) tile *= i == x->vec ? i64_ceildiv(x->at[i].extent, lanes) : x->at[i].extent;
   for (int i = 0; i < x->lead; i++) x->at[i].inner = 1;
   for (int i = x->lead; i < x->n && tile > g->registers; i++) {
     Level *l = &x->at[i];

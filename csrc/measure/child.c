@@ -31,18 +31,12 @@ typedef struct {
 typedef struct {
   Err e;
   int sock;
+  pid_t parent;
   atomic_bool busy;
   pthread_mutex_t leaving; /* whichever thread has it ends the process: it is never given back */
   Device *dev;
   Slot slot[MSR_SLOTS];
 } Serving;
-
-typedef struct {
-  int sock;
-  pid_t parent;
-  atomic_bool *busy;
-  pthread_mutex_t *leaving;
-} Watch;
 
 typedef struct {
   Err e;
@@ -60,12 +54,12 @@ static void clean_cache(void *arg) {
  * may be well and only end this worker, which then must not linger, or its socket may close a moment before it has let go of
  * everything else: half a second tells them apart. A tuner that takes longer to die leaves files that the next one removes
  * (tmpdir_new, the cache's own sweep). Both threads come here; the second one must not end what the first is removing. */
-static NS_NORETURN void follow_tuner(const Watch *w) {
-  Clean c = {.parent = w->parent};
-  pthread_mutex_lock(w->leaving);
-  shutdown(w->sock, SHUT_RDWR);
-  for (int i = 0; i < 100 && getppid() == w->parent; i++) nanosleep(&(struct timespec){0, 5000000}, NULL);
-  if (getppid() != w->parent) {
+static NS_NORETURN void follow_tuner(Serving *s) {
+  Clean c = {.parent = s->parent};
+  pthread_mutex_lock(&s->leaving);
+  shutdown(s->sock, SHUT_RDWR);
+  for (int i = 0; i < 100 && getppid() == s->parent; i++) nanosleep(&(struct timespec){0, 5000000}, NULL);
+  if (getppid() != s->parent) {
     tmpdir_sweep();
     err_init(&c.e);
     err_try(&c.e, clean_cache, &c);
@@ -75,12 +69,12 @@ static NS_NORETURN void follow_tuner(const Watch *w) {
 }
 
 static void *watch_parent(void *arg) {
-  Watch w = *(Watch *)arg;
+  Serving *s = arg;
   for (;;) {
-    struct pollfd p = {w.sock, POLLRDHUP, 0};
+    struct pollfd p = {s->sock, POLLRDHUP, 0};
     int r = poll(&p, 1, (int)(BEAT_SECONDS * 1000));
-    if (r == 0 && atomic_load(w.busy)) proto_beat(w.sock);
-    if ((r > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) || getppid() != w.parent) follow_tuner(&w);
+    if (r == 0 && atomic_load(&s->busy)) proto_beat(s->sock);
+    if ((r > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))) || getppid() != s->parent) follow_tuner(s);
   }
 }
 
@@ -501,21 +495,20 @@ static void make_once(Serving *c) {
 __attribute__((visibility("default"))) int nestsmith_worker_main(int kind, int sock, int parent, int dev_type,
                                                                  int dev_id) {
   static Serving child = {.leaving = PTHREAD_MUTEX_INITIALIZER}; /* the only object of this process */
-  Watch w = {sock, (pid_t)parent, &child.busy, &child.leaving};
   pthread_t t;
+  child.sock = sock, child.parent = (pid_t)parent;
   signal(SIGINT, SIG_IGN); /* the tuner decides what Ctrl-C means */
   signal(SIGPIPE, SIG_IGN);
-  if (getppid() != w.parent) follow_tuner(&w);
-  if (pthread_create(&t, NULL, watch_parent, &w) != 0) return 1;
+  if (getppid() != child.parent) follow_tuner(&child);
+  if (pthread_create(&t, NULL, watch_parent, &child) != 0) return 1;
   err_init(&child.e);
-  child.sock = sock;
   if (kind == 'c')
     compile_loop(&child);
   else if (kind == 'r')
     make_once(&child);
   else
     measure_loop(&child, dev_type, dev_id);
-  follow_tuner(&w);
+  follow_tuner(&child);
 }
 
 int worker_main_if_asked(int argc, char **argv) {

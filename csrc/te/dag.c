@@ -22,9 +22,9 @@ typedef struct {
   VEC(Node) node; /* in order of priority */
 } Graph;
 
-static TeOp *op_of(Err *e, const IrCtx *c, TensorId t) {
+static TeOp *op_of(Arena *a, const IrCtx *c, TensorId t) {
   TeOp *op = ir_tensor(c, t)->op;
-  err_check(e, op != NULL, "tensor '%s' belongs to no operation", ir_tensor(c, t)->name);
+  err_check(arena_err(a), op != NULL, "tensor '%s' belongs to no operation", ir_tensor(c, t)->name);
   return op;
 }
 
@@ -38,7 +38,7 @@ static Graph number_ops(Arena *a, const IrCtx *c, int n, const TensorId *tensors
     int32_t to;
   } Edge;
   VEC(Edge) edges = {0};
-  for (int i = 0; i < n; i++) vec_push(g->a, &stack, op_of(arena_err(g->a), g->c, tensors[i]));
+  for (int i = 0; i < n; i++) vec_push(g->a, &stack, op_of(g->a, g->c, tensors[i]));
   while (stack.len) {
     TeOp *op = stack.at[--stack.len];
     if (mapu_get(&g->of, (uint64_t)(uintptr_t)op, -1) >= 0) continue;
@@ -46,7 +46,7 @@ static Graph number_ops(Arena *a, const IrCtx *c, int n, const TensorId *tensors
     mapu_set(&g->of, (uint64_t)(uintptr_t)op, me);
     vec_push(g->a, &g->node, ((Node){.op = op, .priority = me, .degree = op->n_in}));
     for (int i = 0; i < op->n_in; i++) {
-      TeOp *from = op_of(arena_err(g->a), g->c, op->in[i]);
+      TeOp *from = op_of(g->a, g->c, op->in[i]);
       vec_push(g->a, &edges, ((Edge){from, me}));
       vec_push(g->a, &stack, from);
     }
@@ -100,7 +100,7 @@ static void stage_order(Graph *g, TeDag *d, int n_out, TeOp **outs) {
         stack.len--;
         continue;
       }
-      TeOp *in = op_of(arena_err(g->a), g->c, f->op->in[f->next++]);
+      TeOp *in = op_of(g->a, g->c, f->op->in[f->next++]);
       if (mapu_get(&seen, (uint64_t)(uintptr_t)in, 0)) continue;
       mapu_set(&seen, (uint64_t)(uintptr_t)in, 1);
       vec_push(g->a, &stack, ((Frame){in, 0}));
@@ -145,7 +145,7 @@ TeDag *te_dag_of_outputs(IrCtx *c, int n, const TeOp *const *outputs) {
   Arena *a = ir_arena(c);
   TensorId *t = arena_array(a, TensorId, n);
   TeOp **outs = arena_array(a, TeOp *, n);
-  for (int i = 0; i < n; i++) t[i] = outputs[i]->out[0], outs[i] = op_of(ir_err(c), c, t[i]);
+  for (int i = 0; i < n; i++) t[i] = outputs[i]->out[0], outs[i] = op_of(a, c, t[i]);
   Graph g = number_ops(a, c, n, t);
   TeDag order = {0};
   stage_order(&g, &order, n, outs);
