@@ -7,26 +7,29 @@
 #include "codegen/gen.h"
 
 /* In the texts V is the vector type, I and U are vectors of as many signed and unsigned integers, N is what names end in. */
+/* e^t = y * 2^n for |t| <= 104: y, with n in the low bits of the number that it adds to round t / ln 2. */
+static const char SCALED_EXP[] = "static inline V ns_scaled_exp_N(V t, V *n) {\n"
+                                 "  *n = t * 1.44269504f + 12582912.0f;\n"
+                                 "  V k = *n - 12582912.0f, r = t - k * 0.693359375f;\n"
+                                 "  r = r - k * -2.12194440e-4f;\n"
+                                 "  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n"
+                                 "  p = p * r + 8.3334519073e-3f;\n"
+                                 "  p = p * r + 4.1665795894e-2f;\n"
+                                 "  p = p * r + 1.6666665459e-1f;\n"
+                                 "  p = p * r + 5.0000001201e-1f;\n"
+                                 "  return p * (r * r) + r + 1.0f;\n"
+                                 "}\n";
+/* Results may be below the smallest normal number or overflow: two factors. */
 static const char EXP[] = "static inline V ns_exp_N(V x) {\n"
-                          "  V t = NS_CHOOSE(x > 89.0f, (V){} + 89.0f, x);\n"
+                          "  V n, t = NS_CHOOSE(x > 89.0f, (V){} + 89.0f, x);\n"
                           "  t = NS_CHOOSE(t < -104.0f, (V){} - 104.0f, t);\n"
-                          "  V half = NS_CHOOSE(t < 0, (V){} - 0.5f, (V){} + 0.5f);\n"
-                          "  V safe = NS_CHOOSE(t == t, t, (V){});\n"
-                          "  I n = __builtin_convertvector(safe * 1.44269504f + half, I);\n"
-                          "  V k = __builtin_convertvector(n, V), r = t - k * 0.693359375f;\n"
-                          "  r = r - k * -2.12194440e-4f;\n"
-                          "  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n"
-                          "  p = p * r + 8.3334519073e-3f;\n"
-                          "  p = p * r + 4.1665795894e-2f;\n"
-                          "  p = p * r + 1.6666665459e-1f;\n"
-                          "  p = p * r + 5.0000001201e-1f;\n"
-                          "  V y = p * (r * r) + r + 1.0f;\n"
-                          "  I m = n >> 1;\n"
-                          "  return y * (V)((U)(m + 127) << 23) * (V)((U)(n - m + 127) << 23);\n"
+                          "  V y = ns_scaled_exp_N(t, &n);\n"
+                          "  I k = (I)n - 0x4b400000, m = k >> 1;\n"
+                          "  return y * (V)((U)(m + 127) << 23) * (V)((U)(k - m + 127) << 23);\n"
                           "}\n";
 static const char ERF[] =
     "static inline V ns_erf_N(V x) {\n"
-    "  V t = (V)((U)x & 0x7fffffffu), s = x * x;\n"
+    "  V n, t = (V)((U)x & 0x7fffffffu), s = x * x;\n"
     "  t = NS_CHOOSE(t > 4.0f, (V){} + 4.0f, t);\n"
     "  V q = t * t, r = t * -1.72853470e-5f + 3.83197126e-4f, u = t * -3.88396438e-3f + 2.42546219e-2f;\n"
     "  r = r * q + u;\n"
@@ -34,7 +37,8 @@ static const char ERF[] =
     "  r = r * t + -6.34846687e-1f;\n"
     "  r = r * t + -1.28717512e-1f;\n"
     "  r = r * t - t;\n"
-    "  V far = (V)((U)(1.0f - ns_exp_N(r)) | ((U)x & 0x80000000u));\n"
+    "  V y = ns_scaled_exp_N(r, &n), far = 1.0f - (V)((U)y + ((U)n << 23));\n"
+    "  far = (V)((U)far | ((U)x & 0x80000000u));\n"
     "  V p = s * -5.96761703e-4f + 4.99119423e-3f;\n"
     "  p = p * s + -2.67681349e-2f;\n"
     "  p = p * s + 1.12819925e-1f;\n"
@@ -42,16 +46,17 @@ static const char ERF[] =
     "  p = p * s + 1.28379166e-1f;\n"
     "  return NS_CHOOSE(t > 0.927734375f, far, p * x + x);\n"
     "}\n";
-static const char TANH[] = "static inline V ns_tanh_N(V x) {\n"
-                           "  V t = (V)((U)x & 0x7fffffffu), z = x * x;\n"
-                           "  t = NS_CHOOSE(t > 10.0f, (V){} + 10.0f, t);\n"
-                           "  V far = 1.0f - 2.0f / (ns_exp_N(t + t) + 1.0f);\n"
-                           "  V p = z * -5.70498872745e-3f + 2.06390887954e-2f;\n"
-                           "  p = p * z + -5.37397155531e-2f;\n"
-                           "  p = p * z + 1.33314422036e-1f;\n"
-                           "  p = p * z + -3.33332819422e-1f;\n"
-                           "  return (V)((U)NS_CHOOSE(t > 0.625f, far, p * z * t + t) | ((U)x & 0x80000000u));\n"
-                           "}\n";
+static const char TANH[] =
+    "static inline V ns_tanh_N(V x) {\n"
+    "  V n, t = (V)((U)x & 0x7fffffffu), z = x * x;\n"
+    "  t = NS_CHOOSE(t > 10.0f, (V){} + 10.0f, t);\n"
+    "  V y = ns_scaled_exp_N(t + t, &n), far = 1.0f - 2.0f / ((V)((U)y + ((U)n << 23)) + 1.0f);\n"
+    "  V p = z * -5.70498872745e-3f + 2.06390887954e-2f;\n"
+    "  p = p * z + -5.37397155531e-2f;\n"
+    "  p = p * z + 1.33314422036e-1f;\n"
+    "  p = p * z + -3.33332819422e-1f;\n"
+    "  return (V)((U)NS_CHOOSE(t > 0.625f, far, p * z * t + t) | ((U)x & 0x80000000u));\n"
+    "}\n";
 
 /* Copies a text with the names in place of the letters, which stand alone. */
 static const char *filled(Gen *g, const char *text, const char *const by[4]) {
@@ -75,6 +80,6 @@ const char *gen_vector_function(Gen *g, Intrin in, DType t) {
                        gen_vector_type(g, (DType){DT_UINT, 32, t.lanes}, t.lanes), suffix},
              *name = arena_printf(g->a, "ns_%s_%s", intrin_info(in)->name, suffix);
   gen_choose(g);
-  gen_helper(g, arena_printf(g->a, "ns_exp_%s", suffix), filled(g, EXP, by));
-  return in == IN_EXP ? name : gen_helper(g, name, filled(g, in == IN_ERF ? ERF : TANH, by));
+  gen_helper(g, arena_printf(g->a, "ns_scaled_exp_%s", suffix), filled(g, SCALED_EXP, by));
+  return gen_helper(g, name, filled(g, in == IN_EXP ? EXP : in == IN_ERF ? ERF : TANH, by));
 }

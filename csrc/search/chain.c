@@ -51,7 +51,7 @@ static bool from_tiled(const State *s, int pad) {
   int below = pad;
   for (int at = only_source(s, pad); at >= 0; below = at, at = only_source(s, at)) {
     if (sp_single_consumer(s, at) != below || !is_grid(s, at) || sp_is_output(s, at) ||
-        (below == pad ? !along_channels(s, at, pad) : !te_elementwise_match(s->ctx, s->dag, at, below)))
+        (below == pad ? !along_channels(s, at, pad) : !te_elementwise_match(s->ctx, s->dag, at, below, true)))
       return false;
     if (sp_needs_tiling(s, at)) return true;
     if (sp_has_reduce(s, at) || sp_large(s, at) || !sp_strictly_inlinable(s, at)) return false;
@@ -62,7 +62,7 @@ static bool from_tiled(const State *s, int pad) {
 /* The padding that a window reads, if the sketch takes them; else -1. */
 static int chain_padding(const State *s, int window) {
   if (!sp_needs_tiling(s, window) || !is_grid(s, window) || sp_len(s, window, IT_REDUCE) > MOST_SUMS) return -1;
-  int out = sp_matched_consumer(s, window), pad = only_source(s, window);
+  int out = sp_matched_consumer(s, window, true), pad = only_source(s, window);
   if (out < 0 || !is_grid(s, out) || sp_has_reduce(s, out) || s->stage.at[out].at != AT_ROOT || pad < 0) return -1;
   bool fits = is_grid(s, pad) && !sp_has_reduce(s, pad) && !sp_is_output(s, pad) && !sp_strictly_inlinable(s, pad) &&
               sp_single_consumer(s, pad) == window && along_channels(s, pad, window) && from_tiled(s, pad);
@@ -75,7 +75,7 @@ bool chain_begins(const SketchEnv *env, const State *s, int window) {
 
 void chain_begin(State *s, int window) {
   const int64_t open = SIZE_OPEN;
-  int out = sp_matched_consumer(s, window), pad = chain_padding(s, window);
+  int out = sp_matched_consumer(s, window, true), pad = chain_padding(s, window);
   for (int axis = CHANNELS; axis >= ROWS; axis--) state_split(s, out, axis, 1, &open, true);
   state_reorder(s, out, 7,
                 (int64_t[]){0, 5, 1, 2, 3, 4, 6}); /* batch; channels, rows | rows, columns | columns, channels */

@@ -82,11 +82,11 @@ bool sp_has_reduce(const State *s, int stage) {
   return false;
 }
 
-int sp_matched_consumer(const State *s, int stage) {
+int sp_matched_consumer(const State *s, int stage, bool branches) {
   int buf[NEIGHBOURS], n = pred_consumers(s, stage, buf, NEIGHBOURS);
   if (n != 1) return -1;
   int t = buf[0];
-  if (!te_elementwise_match(s->ctx, s->dag, stage, t)) return -1;
+  if (!te_elementwise_match(s->ctx, s->dag, stage, t, branches)) return -1;
   if (sp_has_reduce(s, stage) && sp_has_reduce(s, t)) return -1;
   if (sp_ends(s->stage.at[t].op->name, ".shared")) return -1;
   return t;

@@ -158,21 +158,21 @@ static int splittable(const State *s, int stage, bool space) {
 }
 
 /* The consumer must be a plain loop nest with as many loops as the stage has spatial splits, in which nothing is computed yet. */
-static int fuse_target(const State *s, int stage) {
-  int t = sp_matched_consumer(s, stage);
+static int fuse_target(const Derive *d, const State *s, int stage) {
+  int t = sp_matched_consumer(s, stage, d->env->par->extended);
   if (t < 0 || s->stage.at[t].attached.len > 0 || sp_has_reduce(s, t) ||
       splittable(s, t, true) != splittable(s, stage, true))
     return -1;
   return t;
 }
 static Verdict fuse_check(Derive *d, const State *s, int stage) {
-  if (!sp_needs_tiling(s, stage) || fuse_target(s, stage) < 0) return PASS;
+  if (!sp_needs_tiling(s, stage) || fuse_target(d, s, stage) < 0) return PASS;
   return is_gpu(d) || pred_has_step(s, stage, STEP_CHW) ? APPLY_AND_STOP : APPLY;
 }
 static void fuse_apply(Derive *d, State *base, int stage) {
   static const int CPU[] = {1, 2}, GPU[] = {3};
   const int *levels = is_gpu(d) ? GPU : CPU;
-  int n_levels = is_gpu(d) ? 1 : 2, t = fuse_target(base, stage);
+  int n_levels = is_gpu(d) ? 1 : 2, t = fuse_target(d, base, stage);
   int64_t splits[MAX_LOOPS];
   int n_split = tile(d, base, stage, splits);
   for (int i = 0; i < n_levels; i++) {
@@ -188,7 +188,7 @@ static void fuse_apply(Derive *d, State *base, int stage) {
 /* ---- cache write ---- */
 
 static Verdict cwrite_check(Derive *d, const State *s, int stage) {
-  if (!sp_needs_tiling(s, stage) || sp_matched_consumer(s, stage) >= 0) return PASS;
+  if (!sp_needs_tiling(s, stage) || sp_matched_consumer(s, stage, d->env->par->extended) >= 0) return PASS;
   return is_gpu(d) ? APPLY_AND_STOP : APPLY;
 }
 static void cwrite_apply(Derive *d, State *s, int stage) {

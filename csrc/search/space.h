@@ -28,7 +28,8 @@ bool sp_large(const State *s, int stage); /* to inline it would blow up its read
 bool sp_has_reduce(const State *s, int stage);
 int sp_loop_as(const State *s, int stage, Annotation ann); /* the first loop that is annotated so; -1: none */
 int sp_single_consumer(const State *s, int stage);         /* -1: none */
-int sp_matched_consumer(const State *s, int stage);        /* single_matched_consumer; -1: none */
+/* single_matched_consumer; -1: none. branches (extended mode): what is inlined in between may be read more than once */
+int sp_matched_consumer(const State *s, int stage, bool branches);
 bool sp_direct_producer(const State *s, int from, int to);
 /* is name in the op's attribute list? "_c" of a cache stage ignored */
 bool sp_names(const State *s, int stage, const char *key, const char *name);

@@ -102,7 +102,7 @@ static void split_sum(State *s, int stage, int iter, int64_t extent, int64_t siz
 
 /* The only, element-wise reader, as long as nothing was done to it; -1: the sums are stored. */
 static int reader_of(const State *s, int stage) {
-  int t = sp_matched_consumer(s, stage);
+  int t = sp_matched_consumer(s, stage, true);
   if (t < 0) return -1;
   const Stage *g = &s->stage.at[t];
   bool plain = g->at == AT_ROOT && g->attached.len == 0 && g->rels.len == 0 && g->op->n_axis > 0 &&

@@ -235,24 +235,32 @@ static bool same_shapes(const IrCtx *c, const TeOp *a, const TeOp *b) {
   return true;
 }
 
-bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to) {
-  while (from != to) {
-    const TeEdge *only = NULL;
-    for (int k = 0; k < d->n_edges; k++) {
-      if (d->edge[k].producer != from) continue;
-      if (only) return false;
-      only = &d->edge[k];
-    }
-    if (!only) return false;
-    const TeOp *cur = d->op[from], *next = d->op[only->consumer];
-    if (cur->kind != TE_COMPUTE || !same_shapes(c, cur, next)) return false;
-    for (int t = 0; t < only->n_access; t++) {
-      Pattern acc = classify(c, next, only->rank, only->index[t]);
-      if (!acc.simple || acc.missing || acc.duplicated || !acc.ordered) return false;
-    }
-    from = only->consumer;
+/* The consumer reads the element that it computes, and no other. */
+static bool elementwise(const IrCtx *c, const TeDag *d, const TeEdge *e) {
+  const TeOp *cur = d->op[e->producer], *next = d->op[e->consumer];
+  if (cur->kind != TE_COMPUTE || !same_shapes(c, cur, next)) return false;
+  for (int t = 0; t < e->n_access; t++) {
+    Pattern acc = classify(c, next, e->rank, e->index[t]);
+    if (!acc.simple || acc.missing || acc.duplicated || !acc.ordered) return false;
   }
   return true;
+}
+
+bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to, bool branches) {
+  bool on[d->n_ops]; /* a path leads there */
+  memset(on, 0, sizeof on);
+  on[from] = true;
+  for (int i = from; i < to; i++) {
+    int readers = 0;
+    for (int k = 0; k < d->n_edges && on[i]; k++) {
+      const TeEdge *e = &d->edge[k];
+      if (e->producer != i) continue;
+      if ((readers++ && !branches) || e->consumer > to || !elementwise(c, d, e)) return false;
+      on[e->consumer] = true;
+    }
+    if (on[i] && !readers) return false;
+  }
+  return on[to];
 }
 
 TeInner te_innermost(IrCtx *c, const TeDag *d, int op) {

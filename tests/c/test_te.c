@@ -79,7 +79,12 @@ static void test_dag(void **state) {
   assert_int_equal(te_common_outer(f->dag, 0, 3), 1);
   assert_int_equal(te_common_outer(f->dag, 1, 3), 0);
   assert_int_equal(te_common_outer(f->dag, 3, 0), 0);
-  assert_true(te_elementwise_match(f->c, f->dag, 2, 3));
+  for (int branches = 0; branches < 2; branches++) {
+    assert_true(te_elementwise_match(f->c, f->dag, 2, 3, branches) &&
+                te_elementwise_match(f->c, f->dag, 3, 3, branches));
+    assert_false(te_elementwise_match(f->c, f->dag, 0, 3, branches) ||
+                 te_elementwise_match(f->c, f->dag, 3, 2, branches));
+  }
 }
 
 static void import(void *arg) {

@@ -243,6 +243,27 @@ def test_fused_relu_comes_first_on_cpu():
     assert [where(x, 2) for x in s] == [2, 2, 0]
 
 
+def _gate(leak=False):
+    """A product times its own sigmoid; `leak`: an output is what is computed on the way."""
+    a, b, c = matmul(64, 64, 64)
+    d = te.compute((64, 64), lambda i, j: te.sigmoid(c[i, j]), name="S")
+    out = te.compute((64, 64), lambda i, j: c[i, j] * d[i, j], name="Y")
+    shifted = te.compute((64, 64), lambda i, j: c[j, i] * d[i, j], name="Y")
+    return [a, b, shifted if leak else out]
+
+
+@pytest.mark.parametrize("target", [CPU4, CUDA])
+def test_a_result_that_is_read_twice_is_finished_in_its_tile(target):
+    """The reference fuses a reader only if each value on the way has one: activations such as GELU and SiLU become loops of their own."""
+    def fused(mode):
+        return [where(s, [x[0] for x in s.stages()].index("C")) == 2 for s in sketches(_gate(), target, search_mode=mode)]
+
+    assert not any(fused("compatible"))
+    assert fused("extended") == ([True] if target is CUDA else [True, True, False])
+    transposed = [[s.text() for s in sketches(_gate(True), target, search_mode=m)] for m in ("compatible", "extended")]
+    assert transposed[0] == transposed[1]
+
+
 def test_mali_has_no_shared_memory():
     for s in sketches(conv_bn_relu(), MALI):
         assert ".shared" not in s.text()
