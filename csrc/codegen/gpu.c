@@ -74,6 +74,12 @@ bool gen_waits(const Program *p) {
   return t->overlap && t->kind == TG_CUDA && gpu_overlaps(&t->gpu);
 }
 
+static bool is_constant(const Func *f, BufferId b) {
+  for (int i = 0; i < f->n_args && i < 64; i++)
+    if (f->arg[i] == b) return f->constant >> i & 1;
+  return false;
+}
+
 /* The first statement of a kernel of a network whose launches may overlap (Target.overlap): it goes on when the launch before
  * has ended. It does nothing where a launch was not allowed to begin early (program.h: "waits").
  *
@@ -86,16 +92,21 @@ bool gen_waits(const Program *p) {
  * kernels that still run: on an H200 a MobileNet-v2 of 185 us took 282 with it at the top, 201 with it behind the wait, and 175
  * with the wait alone (ResNet-18 424: 597, 582, 432).
  *
- * Why the compiler moves no access before the wait: all pointers are operands, so that the instruction may read and write what
- * they point to. Without them a parameter that is `const` and `__restrict__` is read by ld.global.nc, which is for memory
+ * Why the compiler moves no access before the wait: pointers are operands, so that the instruction may read and write what they
+ * point to; all but those to constants (Func.constant), whose loads may and should come before it. Without them a parameter that is `const` and `__restrict__` is read by ld.global.nc, which is for memory
  * that does not change while the kernel runs. Here it does, until the wait is over, and ptxas does move such loads before the
  * wait. What distinct pointers point to stays distinct. It costs 2 to 4 % of a network without early launches.
  *
  * The condition is for programs that are compiled again for an older GPU. */
 static void wait_for_launch_before(Gen *g) {
+  const char *sep = "";
   sb_printf(g->o, "#if __CUDA_ARCH__ >= %d0\n", GPU_OVERLAP_SM);
   gen_linef(g, "asm volatile(\"griddepcontrol.wait;\" ::");
-  for (int i = 0; i < g->k->n_param; i++) sb_printf(g->o, "%s \"l\"(%s)", i ? "," : "", gen_buf(g, g->k->param[i]));
+  for (int i = 0; i < g->k->n_param; i++) {
+    if (is_constant(&g->p->f, g->k->param[i])) continue;
+    sb_printf(g->o, "%s \"l\"(%s)", sep, gen_buf(g, g->k->param[i]));
+    sep = ",";
+  }
   sb_puts(g->o, " : \"memory\");\n#endif\n");
 }
 

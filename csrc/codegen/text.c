@@ -12,7 +12,8 @@ GenText gen_loops(Func f, const char *name, int n_relayout, const Relayout *r) {
   return out;
 }
 
-GenText gen_steps(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name) {
+GenText gen_steps(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name,
+                  uint64_t constant) {
   Step *own = n ? arena_copy(ir_arena(c), steps, sizeof(Step) * (size_t)n) : NULL;
   int n_made = 0;
   Relayout *made = NULL;
@@ -26,5 +27,6 @@ GenText gen_steps(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *
     if (!g.ok)
       return (GenText){.why = arena_printf(ir_arena(c), "the program breaks a limit of the device: %s", g.why)};
   }
+  f.constant = constant;
   return gen_loops(f, name, n_made, made);
 }

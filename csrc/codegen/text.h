@@ -10,6 +10,7 @@ typedef struct {
 } GenText;
 /* Raises what lowering raises; the limits are not checked. */
 GenText gen_loops(Func f, const char *name, int n_relayout, const Relayout *r);
-/* layout: 0 none, 1 insert transform stage, 2 pre-transformed. Raises what replaying and lowering raise. */
-GenText gen_steps(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name);
+/* layout: 0 none, 1 insert transform stage, 2 pre-transformed; constant: as in Func. Raises what replaying and lowering raise. */
+GenText gen_steps(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name,
+                  uint64_t constant);
 #endif

@@ -27,6 +27,7 @@ typedef struct {
   LowUse use;
   bool flat;
   const char *illegal; /* why the program cannot be right although its loops can be printed and interpreted; NULL: it can */
+  uint64_t constant;    /* bit k: no kernel of the network that it is part of writes to argument k, so that it may be read early */
   int64_t tensor_bytes; /* of all tensors of the computation before it was scheduled; 0: not known */
 } Func;
 

@@ -93,7 +93,7 @@ static void run_body(void *arg) {
     err_check(e, r->data[i] != NULL, "tensor %s has a symbolic shape and cannot be measured", t->name);
     bytes[i] = (size_t)te_bytes(r->c, r->d->tensor[i]);
   }
-  GenText src = gen_steps(r->c, r->d, &cpu, 0, NULL, 0, "reference");
+  GenText src = gen_steps(r->c, r->d, &cpu, 0, NULL, 0, "reference", 0);
   Binary b = build_binary(r->a, &cpu, src.source, &(BuildOptions){.timeout_s = BUILD_SECONDS});
   worker_compute(e, r->d->n_tensors, bytes, r->data, b.data, b.n, src.manifest);
 }

@@ -8,14 +8,15 @@ typedef struct {
   Target t;
   int layout;
   const char *name;
+  unsigned long long constant;
   GenText out;
 } Source;
 ERR_BODY(do_source, Source *x,
-         x->out = gen_steps(x->own.ctx, x->s->dag->dag, &x->t, x->own.n, x->own.step, x->layout, x->name))
+         x->out = gen_steps(x->own.ctx, x->s->dag->dag, &x->t, x->own.n, x->own.step, x->layout, x->name, x->constant))
 static PyObject *f_source(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *so;
   Source x = {.layout = 0, .name = "main"};
-  if (!PyArg_ParseTuple(args, "OO&|is", &so, py_target, &x.t, &x.layout, &x.name)) return NULL;
+  if (!PyArg_ParseTuple(args, "OO&|isK", &so, py_target, &x.t, &x.layout, &x.name, &x.constant)) return NULL;
   if (!(x.s = py_as_state(so))) return NULL;
   if (!x.s->dag)
     return PyErr_Format(PyExc_TypeError, "state: it was made from a te schedule and has no steps to replay");
@@ -28,9 +29,10 @@ static PyObject *f_source(PyObject *Py_UNUSED(m), PyObject *args) {
   return r;
 }
 
-static PyMethodDef FUNCTIONS[] = {
-    {"candidate_source", f_source, METH_VARARGS,
-     "candidate_source(state, target, layout=0, name='main'): (source text, manifest JSON)."},
-    {NULL, NULL, 0, NULL}};
+static PyMethodDef FUNCTIONS[] = {{"candidate_source", f_source, METH_VARARGS,
+                                   "candidate_source(state, target, layout=0, name='main', constant=0): (source text, "
+                                   "manifest JSON). Bit k of constant: no kernel "
+                                   "writes to argument k while its network runs."},
+                                  {NULL, NULL, 0, NULL}};
 
 int py_init_ask(PyObject *m) { return PyModule_AddFunctions(m, FUNCTIONS); }

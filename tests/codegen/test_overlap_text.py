@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 import nestsmith as ns
@@ -71,6 +72,56 @@ def test_networks_wait_where_asked(asked):
     for k in [k for lib in built for k in lib.kernels.values()]:
         kernels = json.loads(k.manifest)["kernels"]
         assert kernels and k.source.count(WAIT) == sum("waits" in j for j in kernels) == len(kernels) * bool(asked)
+
+
+def _dense_network():
+    x, w = relay.var("x", shape=(4, 64)), relay.var("w", shape=(32, 64))
+    mod = ns.IRModule.from_expr(relay.Function([x, w], relay.nn.softmax(relay.nn.relu(relay.nn.dense(x, w)))))
+    return mod, {"w": np.ones((32, 64), "float32")}
+
+
+@pytest.mark.skipif(not _core.build_available("cuda")[0], reason="no NVRTC")
+def test_weights_may_be_read_before_the_wait():
+    """They are no operands of it, and only they."""
+    mod, params = _dense_network()
+    with transform.PassContext(opt_level=3, config={"nestsmith.overlap": True}):
+        lib = relay.build(mod, target=ns.target.Target("cuda -arch=sm_90"), params=params)
+    left_out = []
+    for k in lib.kernels.values():
+        manifest = json.loads(k.manifest)
+        for text, kernel in zip(k.source.split('extern "C"')[1:], manifest["kernels"]):
+            names = re.findall(r"\*\s*(?:__restrict__)?\s*(\w+)[,)]", text.split("{")[0])
+            waited = re.findall(r'"l"\((\w+)\)', text)
+            assert len(names) == len(kernel["params"]) and waited == [n for n in names if n in waited]
+            left_out += [manifest["args"][p["index"]]["shape"] for n, p in zip(names, kernel["params"]) if n not in waited]
+    assert left_out == [[32, 64]]
+
+
+@pytest.mark.skipif(not _core.build_available("cuda")[0], reason="no NVRTC")
+@pytest.mark.parametrize("arch, waits", [("80", False), ("90", True)])
+def test_twins_differ_by_the_wait_alone(arch, waits):
+    mod, params = _dense_network()
+    target, built = ns.target.Target(f"cuda -arch=sm_{arch}"), {}
+    for key in ("relay.early_twins", "nestsmith.overlap"):
+        with transform.PassContext(opt_level=3, config={key: True}):
+            built[key] = relay.build(mod, target=target, params=params).kernels
+    for name, both in built["relay.early_twins"].items():
+        alone = built["nestsmith.overlap"][name]
+        assert WAIT not in both.source and bool(both.early) == waits and alone.early is None
+        if waits:
+            assert both.early.early is None
+            assert all(getattr(both.early, k) == getattr(alone, k) for k in ("name", "source", "manifest", "binary"))
+
+
+@pytest.mark.parametrize(
+    "asked, tuned, twins, overlap",
+    [(None, True, True, False), (None, False, False, False), (False, True, False, False), (True, True, False, True)],
+)
+def test_both_are_made_of_tuned_networks_unless_asked_for(asked, tuned, twins, overlap):
+    with transform.PassContext(config={} if asked is None else {"nestsmith.overlap": asked}):
+        for kind in ("cuda -arch=sm_90", "llvm"):
+            config = _context(None, ns.target.Target(kind), "float32", early=tuned).config
+            assert (config["relay.early_twins"], config["nestsmith.overlap"]) == (twins and kind != "llvm", overlap)
 
 
 def test_other_targets_do_not_wait():

@@ -2,6 +2,7 @@
 of compute capability 9.0."""
 
 import json
+import statistics
 
 import numpy as np
 import pytest
@@ -67,3 +68,23 @@ def test_the_same_bits(monkeypatch, tmp_path):
                 r.run()
             out.append(r.get_output(0).numpy())
         assert np.ptp(out[0]) > 0 and out[0].tobytes() == out[1].tobytes(), f"run {k}"
+
+
+def test_kernels_begin_early_where_that_is_faster(tmp_path):
+    """`compile` chooses among programs with waits and without; whatever it chooses computes the same."""
+    log = str(tmp_path / "log.json")
+    function = chain()
+    rng = np.random.default_rng(0)
+    params = {v.name_hint: rng.normal(0, 0.05, (512, 512)).astype("float32") for v in function.params if v.name_hint != "x"}
+    mod = ns.IRModule.from_expr(function)
+    with transform.PassContext(config={"nestsmith.overlap": False}):
+        plain = ns.compile((mod, params), target="cuda", trials=16, log=log, verbose=0)
+    chosen = ns.compile((mod, params), target="cuda", log=log, verbose=0)
+    x = rng.normal(0, 1, (64, 512)).astype("float32")
+    for _ in range(3):
+        assert plain(x).tobytes() == chosen(x).tobytes()
+    waits = [k["waits"] for p in chosen.lib.kernels.values() for k in json.loads(p.manifest)["kernels"] if k.get("waits")]
+    assert not any(p.early for p in chosen.lib.kernels.values()) and (chosen.runtime.core.early > 0) == bool(waits)
+    seconds = [statistics.median(m.runtime.core.time(100) for _ in range(9)) for m in (plain, chosen)]
+    print(f"early launches: {seconds[0] * 1e6:.1f} to {seconds[1] * 1e6:.1f} us, {chosen.runtime.core.early} kernels")
+    assert seconds[1] < seconds[0] * 1.05

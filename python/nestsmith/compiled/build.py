@@ -18,7 +18,7 @@ from ..relay.ty import TupleType
 from ..runtime.device import Device, cuda, opencl
 from ..runtime.device import device as device_of
 from ..target import Target
-from . import schedules
+from . import early, schedules
 from .module import CompiledModule
 from .source import read
 
@@ -105,10 +105,11 @@ def compile(
         style = "bar" if verbose == 1 else "none" if not verbose else "auto"
         with progress(style):
             schedules.tune(tasks, weights, target, trials or None, log, tune_seconds, device.device_id, verbose)
-    with _context(layout, target, precision):
+    tuned = trials or tune_seconds is not None or log is not None
+    with _context(layout, target, precision, early=tuned):
         known = schedules.BestKnown(schedules.known_logs(log), tasks, target, guess)
         with FallbackContext(verbose=0), known:
-            lib = relay.build(mod, target=target, params=source.params)
+            lib = early.chosen(relay.build(mod, target=target, params=source.params), device)
     if verbose:
         found = Counter(p.schedule for p in lib.kernels.values()).most_common()
         print(f"nestsmith: {len(lib.kernels)} programs, schedules: {', '.join(f'{n} {text}' for text, n in found) or 'none'}", flush=True)
@@ -192,10 +193,13 @@ _OVERLAP = "nestsmith.overlap"  # asked for by the user, of this call too
 _GATES = "relay.FuseOps.gates"  # tensor cores take their factors as they lie in memory
 
 
-def _context(layout, target, precision):
-    """Settings of a build, with what makes networks faster and tasks other than those of `extract_tasks` alone."""
+def _context(layout, target, precision, early=False):
+    """Settings of a build, with what makes networks faster and tasks other than those of `extract_tasks` alone. `early`: programs
+    with waits are made, too, unless the user has said whether there are to be any."""
     config = {"relay.backend.use_auto_scheduler": True, "relay.late_reshape": True, "relay.flat_weights": True}
-    config[_OVERLAP] = PassContext.current().config.get(_OVERLAP, False)
+    asked = PassContext.current().config.get(_OVERLAP)
+    config[_OVERLAP] = bool(asked)
+    config["relay.early_twins"] = bool(early and asked is None and target.kind.name == "cuda")
     if "cpu" in target.keys or target.has_tensor_cores:
         config["relay.winograd"] = "fastest"
     if "cpu" in target.keys:

@@ -6,6 +6,7 @@ none, a default one. Programs are compiled in parallel and through the on-disk c
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
@@ -42,7 +43,8 @@ class Program:
     by a template, or None), `key` (workload key, "" if it has none), `keys` (that and its names in other releases), `found`
     (whether a schedule was), `why` (why a found schedule was not
     used), `constant` (parameters that are constants in every call), `relaid` (input -> Packing: inputs whose data must be
-    brought into another form), `products` (what they are of where they may be on tensor cores, or "")."""
+    brought into another form), `products` (what they are of where they may be on tensor cores, or ""), `early` (the same program
+    with waits, as `nestsmith.overlap` makes them, or None)."""
 
     __slots__ = (
         "name",
@@ -64,6 +66,7 @@ class Program:
         "constant",
         "relaid",
         "products",
+        "early",
     )
 
     def __init__(self, kernel):
@@ -79,7 +82,11 @@ class Program:
         self.keys, self.found, self.schedule, self.made = [], False, "default", None
         self.source = self.manifest = self.binary = None
         self.cached = False
-        self.constant, self.relaid, self.products = frozenset(), {}, ""
+        self.constant, self.relaid, self.products, self.early = frozenset(), {}, "", None
+
+    def constants(self):
+        """Bit k: argument k is a constant in every call."""
+        return sum(1 << k for k, at in enumerate(self.arg_index) if at in self.constant and k < 64)
 
 
 def _engine_target(target, overlap=False):
@@ -138,7 +145,7 @@ def _template_source(p, engine):
 def _tuned_source(p, state, option, target, engine):
     """(source, manifest) with the weights in the layout in which they were measured."""
     option = rewrites(option, p.dag, {k for k, at in enumerate(p.arg_index) if at in p.constant}, target)
-    source, manifest = _core.candidate_source(state, engine, option, _core.BUILD_NAME)
+    source, manifest = _core.candidate_source(state, engine, option, _core.BUILD_NAME, p.constants())
     relaid = {k: a for k, a in enumerate(json.loads(manifest)["args"]) if "axis" in a}
     p.relaid = {k: Packing(*(tuple(a[x]) for x in ("from_shape", "shape", "axis"))) for k, a in relaid.items()}
     return source, manifest
@@ -157,7 +164,7 @@ def _compile(p, found, target, engine, hand, option, stop):
             p.why = f"{'steps did not replay' if found is not None else 'its template failed'}: {err}"
             p.schedule = "default"
     if p.source is None:
-        p.source, p.manifest = _core.candidate_source(default_state(p.dag, target), engine, 0, _core.BUILD_NAME)
+        p.source, p.manifest = _core.candidate_source(default_state(p.dag, target), engine, 0, _core.BUILD_NAME, p.constants())
     # Compiled under the name that candidates have, so that a tuned program is in the cache; then it gets its own.
     of_steps = p.origin == "tuned"
     if len(p.name) <= len(_core.BUILD_NAME):
@@ -170,13 +177,22 @@ def _compile(p, found, target, engine, hand, option, stop):
     return p
 
 
+def _compile_both(p, found, target, plain, waiting, option, stop):
+    """`_compile`, and with the second pair of engines again for `early`, if there is one and the GPU can."""
+    twin = copy.copy(p)
+    _compile(p, found, target, *plain, option, stop)
+    if waiting:
+        _compile(twin, found, target, *waiting, option, stop)
+        p.early = twin if any(k.get("waits") for k in json.loads(twin.manifest)["kernels"]) else None
+
+
 def compile_module(mod, target):
     """(fused module, programs by the id of every call, distinct programs) of an optimized module."""
     fused = fuse_module(mod)
     kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
     provider, templates = schedules.asked(), schedules.templates()
-    overlap = PassContext.current().config.get("nestsmith.overlap", False)
-    engine = _engine_target(target, overlap)
+    config = PassContext.current().config
+    overlaps = [config.get("nestsmith.overlap", False)] + [True] * config.get("relay.early_twins", False)
     option = provider.layout(target) if provider else 0
     constant, _ = extract.constants_of(fused, calls)
     prepared, failed = [], []
@@ -188,10 +204,12 @@ def compile_module(mod, target):
     if failed:
         raise lowering.refusal(failed, target)
     jobs = [(p, found) for p, found in prepared if not p.reshape]
-    hand = engine_of(target, overlap) if any(p.made for p, _ in jobs) else engine  # here: drivers are not asked by two threads at once
+    engines, made = [_engine_target(target, o) for o in overlaps], any(p.made for p, _ in jobs)
+    hands = [engine_of(target, o) for o in overlaps] if made else engines  # here: drivers are not asked by two threads at once
+    plain, waiting = (*zip(engines, hands), None)[:2]
     stop, pool = _core.Stop(), ThreadPoolExecutor(max_workers=max(1, min(len(jobs), os.cpu_count() or 1)))
     try:
-        for done in [pool.submit(_compile, p, found, target, engine, hand, option, stop) for p, found in jobs]:
+        for done in [pool.submit(_compile_both, p, found, target, plain, waiting, option, stop) for p, found in jobs]:
             done.result()
     finally:  # after an error or Ctrl-C the others do not matter any more
         stop.set()
