@@ -7,10 +7,11 @@
 #include "codegen/gen.h"
 
 /* In the texts V is the vector type, I and U are vectors of as many signed and unsigned integers, N is what names end in. */
-/* e^t = y * 2^n for |t| <= 104: y, with n in the low bits of the number that it adds to round t / ln 2. */
+/* e^t = y * 2^n for |t| <= 104: y, with n in the low bits of the number that it adds to round t / ln 2. It is taken from the bits: under
+ * -ffast-math compilers subtract the number again before it has rounded. */
 static const char SCALED_EXP[] = "static inline V ns_scaled_exp_N(V t, V *n) {\n"
                                  "  *n = t * 1.44269504f + 12582912.0f;\n"
-                                 "  V k = *n - 12582912.0f, r = t - k * 0.693359375f;\n"
+                                 "  V k = __builtin_convertvector((I)*n - 0x4b400000, V), r = t - k * 0.693359375f;\n"
                                  "  r = r - k * -2.12194440e-4f;\n"
                                  "  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n"
                                  "  p = p * r + 8.3334519073e-3f;\n"

@@ -188,7 +188,9 @@ static void fuse_apply(Derive *d, State *base, int stage) {
 /* ---- cache write ---- */
 
 static Verdict cwrite_check(Derive *d, const State *s, int stage) {
-  if (!sp_needs_tiling(s, stage) || sp_matched_consumer(s, stage, d->env->par->extended) >= 0) return PASS;
+  /* The reference asks whether a reader matches, even if it cannot be fused with because another sum leads its loops. */
+  bool fuses = d->env->par->extended ? fuse_target(d, s, stage) >= 0 : sp_matched_consumer(s, stage, false) >= 0;
+  if (!sp_needs_tiling(s, stage) || fuses) return PASS;
   return is_gpu(d) ? APPLY_AND_STOP : APPLY;
 }
 static void cwrite_apply(Derive *d, State *s, int stage) {

@@ -12,15 +12,15 @@ typedef struct {
   Err err;
   IrCtx *c;
   TensorId a, b;
-  TeOp *sum, *relu;
-  TeDag *dag;
+  TeOp *sum, *relu, *gate;
+  TeDag *dag, *gated;
 } Fix;
 
 static TeAxis axis(IrCtx *c, const char *name, int64_t extent) {
   return (TeAxis){name, ir_var_new(c, name, DT_I32, false), ex_i32(c, 0), ex_i32(c, extent)};
 }
 
-/* C(i, j) += A[i, k] * B[k, j]; D(i, j) = max(C[i, j], 0f) */
+/* C(i, j) += A[i, k] * B[k, j]; D(i, j) = max(C[i, j], 0f); gated: E(i, j) = C[i, j] * D[i, j] */
 static void build(void *arg) {
   Fix *f = arg;
   IrCtx *c = f->c;
@@ -46,6 +46,11 @@ static void build(void *arg) {
   f->relu = te_compute(c, "D", "", 2, mn, 1, &d, 0, NULL);
   TensorId list[] = {f->a, f->b, f->relu->out[0]};
   f->dag = te_dag(c, 3, list);
+  TeAxis pq[] = {axis(c, "i", 8), axis(c, "j", 16)};
+  at[0] = ex_var(c, pq[0].var), at[1] = ex_var(c, pq[1].var);
+  ExprId both = ex_mul(c, ex_read(c, f->sum->out[0], 2, at), ex_read(c, f->relu->out[0], 2, at));
+  f->gate = te_compute(c, "E", "", 2, pq, 1, &both, 0, NULL);
+  f->gated = te_dag(c, 3, (TensorId[]){f->a, f->b, f->gate->out[0]});
 }
 
 static int setup(void **state) {
@@ -85,6 +90,15 @@ static void test_dag(void **state) {
     assert_false(te_elementwise_match(f->c, f->dag, 0, 3, branches) ||
                  te_elementwise_match(f->c, f->dag, 3, 2, branches));
   }
+}
+
+static void test_elementwise_branches(void **state) {
+  Fix *f = *state;
+  assert_int_equal(te_dag_find(f->gated, f->gate), 4);
+  assert_false(te_elementwise_match(f->c, f->gated, 2, 4, false));
+  assert_true(te_elementwise_match(f->c, f->gated, 2, 4, true));
+  assert_false(te_elementwise_match(f->c, f->gated, 2, 3, true)); /* E reads it, too */
+  assert_true(te_elementwise_match(f->c, f->gated, 3, 4, true) && te_elementwise_match(f->c, f->gated, 3, 4, false));
 }
 
 static void import(void *arg) {
@@ -160,6 +174,7 @@ static void test_errors(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_dag, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_elementwise_branches, setup, teardown),
       cmocka_unit_test_setup_teardown(test_import, setup, teardown),
       cmocka_unit_test_setup_teardown(test_rewrite, setup, teardown),
       cmocka_unit_test_setup_teardown(test_errors, setup, teardown),

@@ -41,3 +41,17 @@ def test_within_two_units_of_the_last_place(name, lanes, marked):
     assert np.array_equal(np.signbit(got[finite]), np.signbit(want[finite]))
     unit = np.spacing(np.maximum(np.abs(want[finite]), LEAST)).astype("float64")
     assert (np.abs(got[finite].astype("float64") - exact[finite]) / unit).max() < 2
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_aggressive_arithmetic_keeps_them(name):
+    """-ffast-math may take sums apart: numbers that are added only to round must not vanish."""
+    x = np.linspace(-80, 80, 1 << 14).astype("float32")
+    a = te.placeholder(x.shape, name="a")
+    b = te.compute(x.shape, lambda i: FUNCTIONS[name](a[i]), name="b")
+    s = te.create_schedule(b.op)
+    s[b].vectorize(s[b].split(b.op.axis[0], factor=8)[1])
+    out = ns.nd.array(np.zeros_like(x))
+    ns.build(s, [a, b], "llvm -fast_math=aggressive")(ns.nd.array(x), out)
+    exact = getattr(torch, name)(torch.tensor(x.astype("float64"))).numpy()
+    assert (np.abs(out.numpy() - exact) / np.abs(exact)).max() < 1e-5

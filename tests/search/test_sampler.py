@@ -243,11 +243,24 @@ def test_tiles_of_rough_extents_go_on_beyond_the_edge():
 
 # ---- the programs are right ----
 
+def read_twice(n, m, k, two=False):
+    """C * max(C, 0), and times another product."""
+    a, b, c = matmul(n, m, k)
+    d = te.compute((n, m), lambda i, j: te.max(c[i, j], 0.0), name="D")
+    if not two:
+        return [a, b, te.compute((n, m), lambda i, j: c[i, j] * d[i, j], name="Y")]
+    v, r = te.placeholder(tuple(b.shape), name="V"), te.reduce_axis((0, k), name="r")
+    e = te.compute((n, m), lambda i, j: te.sum(a[i, r] * v[r, j], axis=[r]), name="E")
+    return [a, b, v, te.compute((n, m), lambda i, j: c[i, j] * d[i, j] * e[i, j], name="Y")]
+
+
 SMALL = {
     "matmul": lambda: matmul(24, 20, 12),
     "matmul + relu": lambda: matmul_relu(16, 32, 10),
     "two products": lambda: double_matmul(8),
     "strided conv": strided_conv,
+    "matmul that is read twice": lambda: read_twice(16, 32, 10),
+    "two matmuls, one read twice": lambda: read_twice(16, 20, 12, two=True),
     "softmax": lambda: softmax(5, 70),
     "softmax of 3 * 32": lambda: softmax(3, 96),
     "depthwise": lambda: depthwise(4, 6),

@@ -243,13 +243,21 @@ def test_fused_relu_comes_first_on_cpu():
     assert [where(x, 2) for x in s] == [2, 2, 0]
 
 
-def _gate(leak=False):
-    """A product times its own sigmoid; `leak`: an output is what is computed on the way."""
+def _gate(transposed=False):
+    """A product times its own sigmoid; `transposed`: the sigmoid times another element."""
     a, b, c = matmul(64, 64, 64)
     d = te.compute((64, 64), lambda i, j: te.sigmoid(c[i, j]), name="S")
     out = te.compute((64, 64), lambda i, j: c[i, j] * d[i, j], name="Y")
-    shifted = te.compute((64, 64), lambda i, j: c[j, i] * d[i, j], name="Y")
-    return [a, b, shifted if leak else out]
+    other = te.compute((64, 64), lambda i, j: c[j, i] * d[i, j], name="Y")
+    return [a, b, other if transposed else out]
+
+
+def _two_sums():
+    """Two products, of which one is read twice by what reads both."""
+    a, b, c = matmul(64, 64, 64)
+    v, k = te.placeholder((64, 64), name="V"), te.reduce_axis((0, 64), name="k2")
+    e = te.compute((64, 64), lambda i, j: te.sum(a[i, k] * v[k, j], axis=[k]), name="E")
+    return [a, b, v, te.compute((64, 64), lambda i, j: c[i, j] * te.sigmoid(c[i, j]) * e[i, j], name="Y")]
 
 
 @pytest.mark.parametrize("target", [CPU4, CUDA])
@@ -262,6 +270,15 @@ def test_a_result_that_is_read_twice_is_finished_in_its_tile(target):
     assert fused("extended") == ([True] if target is CUDA else [True, True, False])
     transposed = [[s.text() for s in sketches(_gate(True), target, search_mode=m)] for m in ("compatible", "extended")]
     assert transposed[0] == transposed[1]
+
+
+@pytest.mark.parametrize("target", [CPU4, CUDA])
+def test_of_two_sums_one_is_finished_in_the_tile_of_the_other(target):
+    """Only one can lead the reader's loops; the other one keeps what it adds up in a cache of its own."""
+    made = [[x[0] for x in s.stages()] for s in sketches(_two_sums(), target)]
+    assert target is not CUDA or all("C.local" in names or "E.local" in names for names in made)
+    assert any("C.local" in names for names in made)
+    policy(_two_sums(), target).sample()
 
 
 def test_mali_has_no_shared_memory():

@@ -178,12 +178,21 @@ def _compile(p, found, target, engine, hand, option, stop):
 
 
 def _compile_both(p, found, target, plain, waiting, option, stop):
-    """`_compile`, and with the second pair of engines again for `early`, if there is one and the GPU can."""
+    """`_compile`, and with the second pair of engines again for `early`, if there is one and the GPU can. It takes the same weights."""
     twin = copy.copy(p)
     _compile(p, found, target, *plain, option, stop)
-    if waiting:
+    if not waiting:
+        return
+    try:
         _compile(twin, found, target, *waiting, option, stop)
-        p.early = twin if any(k.get("waits") for k in json.loads(twin.manifest)["kernels"]) else None
+    except RuntimeError as err:
+        if stop.is_set():
+            raise
+        logger.warning("%s: not compiled to begin early: %s", p.name, err)
+        return
+    waits = any(k.get("waits") for k in json.loads(twin.manifest)["kernels"])
+    if waits and (twin.origin, twin.arg_index, twin.relaid) == (p.origin, p.arg_index, p.relaid):
+        p.early = twin
 
 
 def compile_module(mod, target):
