@@ -83,6 +83,7 @@ void gen_choose(Gen *g);                                             /* minmax.c
 
 /* warp.c: the instructions of NVIDIA's warps; false: in is none */
 bool gen_warp(Gen *g, ExprId e, Intrin in);
+const char *gen_to_tf32(Gen *g); /* name of the function that rounds the bits of a float32, on all targets */
 
 /* minmax.c */
 void gen_min_max(Gen *g, ExprId e, DType t);

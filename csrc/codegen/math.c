@@ -67,17 +67,20 @@ static void sigmoid(Gen *g, ExprId e, DType t) {
   sb_puts(g->o, "))");
 }
 
-static void reinterpret(Gen *g, ExprId e, DType to) {
-  DType from = ir_type(g->c, ir_kid(g->c, e, 0));
+/* The function that reads the bits of one type as another. */
+static const char *reinterpret(Gen *g, DType from, DType to) {
   if (to.bits != from.bits || to.bits < 32)
     err_raise(g->err, NS_ERR_TYPE, "reinterpret needs two types of the same width of 32 or 64 bits");
-  const char *name = arena_printf(g->a, "as_%s", gen_type(g, to));
-  if (g->t->kind != TG_OPENCL) {
-    name = arena_printf(g->a, "ns_%s_as_%s", gen_suffix(g, from), gen_suffix(g, to));
-    const char *is = gen_type(g, from), *wanted = gen_type(g, to);
-    gen_function(g, wanted, name, "(%s x) { union { %s from; %s to; } u; u.from = x; return u.to; }\n", is, is, wanted);
-  }
-  gen_form(g, e, "%s($t0)", name);
+  const char *is = gen_type(g, from), *wanted = gen_type(g, to);
+  if (g->t->kind == TG_OPENCL) return arena_printf(g->a, "as_%s", wanted);
+  return gen_function(g, wanted, arena_printf(g->a, "ns_%s_as_%s", gen_suffix(g, from), gen_suffix(g, to)),
+                      "(%s x) { union { %s from; %s to; } u; u.from = x; return u.to; }\n", is, is, wanted);
+}
+
+static void round_tf32(Gen *g, ExprId e, DType t) {
+  DType bits = {DT_UINT, 32, t.lanes};
+  const char *value = reinterpret(g, bits, t), *rounded = gen_to_tf32(g);
+  gen_form(g, e, "%s(%s(%s($t0)))", value, rounded, reinterpret(g, t, bits));
 }
 
 static void shuffle(Gen *g, ExprId e, Intrin in) {
@@ -103,7 +106,8 @@ void gen_call(Gen *g, ExprId e) {
   switch (in) {
   case IN_LIKELY: gx(g, ir_kid(g->c, e, 0)); return;
   case IN_SIGMOID: sigmoid(g, e, n.type); return;
-  case IN_REINTERPRET: reinterpret(g, e, n.type); return;
+  case IN_REINTERPRET: gen_form(g, e, "%s($t0)", reinterpret(g, ir_type(g->c, ir_kid(g->c, e, 0)), n.type)); return;
+  case IN_ROUND_TF32: round_tf32(g, e, n.type); return;
   case IN_SHFL:
   case IN_SHFL_DOWN: shuffle(g, e, in); return;
   case IN_POPCOUNT:

@@ -59,6 +59,11 @@ static const char TANH[] =
     "  return (V)((U)NS_CHOOSE(t > 0.625f, far, p * z * t + t) | ((U)x & 0x80000000u));\n"
     "}\n";
 
+static const char ROUND_TF32[] = "static inline V ns_round_tf32_N(V x) {\n"
+                                 "  U u = (U)x, rounded = (u + 0x1000u) & 0xffffe000u;\n"
+                                 "  return (V)NS_CHOOSE((u & 0x7f800000u) != 0x7f800000u, rounded, u);\n"
+                                 "}\n";
+
 /* Copies a text with the names in place of the letters, which stand alone. */
 static const char *filled(Gen *g, const char *text, const char *const by[4]) {
   StrBuf b;
@@ -81,6 +86,7 @@ const char *gen_vector_function(Gen *g, Intrin in, DType t) {
                        gen_vector_type(g, (DType){DT_UINT, 32, t.lanes}, t.lanes), suffix},
              *name = arena_printf(g->a, "ns_%s_%s", intrin_info(in)->name, suffix);
   gen_choose(g);
+  if (in == IN_ROUND_TF32) return gen_helper(g, name, filled(g, ROUND_TF32, by));
   gen_helper(g, arena_printf(g->a, "ns_scaled_exp_%s", suffix), filled(g, SCALED_EXP, by));
   return gen_helper(g, name, filled(g, in == IN_EXP ? EXP : in == IN_ERF ? ERF : TANH, by));
 }

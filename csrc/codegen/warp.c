@@ -37,16 +37,20 @@ static const char *fragment_helper(Gen *g, int64_t n, bool turned) {
 }
 
 /* The value that a TF32 unit multiplies, rounded, for the unit itself cuts off. */
-static const char *tf32_helper(Gen *g) {
+const char *gen_to_tf32(Gen *g) {
+  const char *by_instruction = "#if __CUDA_ARCH__ >= 800\n  unsigned int r;\n"
+                               "  asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(r) : \"f\"(__uint_as_float(x)));\n"
+                               "  return r;\n#else\n",
+             *cuda = g->t->kind == TG_CUDA ? by_instruction : "";
   return gen_function(
       g, "unsigned int", "ns_to_tf32",
-      "(unsigned int x) {\n  unsigned int r;\n"
-      "  asm(\"cvt.rna.tf32.f32 %%0, %%1;\" : \"=r\"(r) : \"f\"(__uint_as_float(x)));\n  return r;\n}\n");
+      "(unsigned int x) {\n%s  return (x & 0x7f800000u) != 0x7f800000u ? (x + 0x1000u) & 0xffffe000u : x;\n%s}\n", cuda,
+      *cuda ? "#endif\n" : "");
 }
 
 static const char *const MMA_NAME[] = {"f16", "bf16", "tf32"};
 static const char *mma_helper(Gen *g, MmaType t) {
-  const char *value = t == MMA_TF32 ? tf32_helper(g) : "", *type = MMA_NAME[t],
+  const char *value = t == MMA_TF32 ? gen_to_tf32(g) : "", *type = MMA_NAME[t],
              *a = arena_printf(g->a, "\"r\"(%s(a[#]))", value), *b = arena_printf(g->a, "\"r\"(%s(b[#]))", value);
   return gen_function(g, "void", arena_printf(g->a, "ns_mma_%s", type),
                       "(float *c, const unsigned int *a, const unsigned int *b) {\n"

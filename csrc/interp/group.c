@@ -171,7 +171,7 @@ static void multiply(const Factor *a, const Factor *b, Product *p, bool tf32) {
       bool bad = false;
       const Val *x = a->v + row * DEPTH, *y = b->v + col * DEPTH;
       for (int i = 0; i < a->depth; i++) {
-        sum += tf32 ? to_tf32(x[i].u.f, false) * to_tf32(y[i].u.f, false) : x[i].u.f * y[i].u.f;
+        sum += tf32 ? num_tf32(x[i].u.f, false) * num_tf32(y[i].u.f, false) : x[i].u.f * y[i].u.f;
         bad |= x[i].bad || y[i].bad;
       }
       Val *c = &p->sum[row * COLS + col];

@@ -117,8 +117,6 @@ typedef struct {
 Spot operand_spot(Run *r, ExprId load, bool write);
 Val operand_take(Run *r, Spot p, int64_t i);
 void operand_put(Run *r, Spot p, int64_t i, Val v);
-/* What a TF32 unit takes of a float32, ten bits behind the first, which it cuts off; rounded, ties away from zero: beforehand. */
-double to_tf32(double x, bool rounded);
 /* group.c: products of warpgroups, which take their time */
 bool is_group_op(Intrin in);
 void exec_group(Run *r, const ExprNode *call, int first); /* by the warpgroup that begins with thread `first` */

@@ -166,24 +166,14 @@ static void fragment(Run *r, const ExprId *k, int first) {
 
 /* ---- products ---- */
 
-double to_tf32(double x, bool rounded) {
-  float f = (float)x;
-  uint32_t u;
-  if (!isfinite(f)) return f;
-  memcpy(&u, &f, sizeof u);
-  u = (rounded ? u + 0x1000u : u) & ~0x1fffu;
-  memcpy(&f, &u, sizeof f);
-  return f;
-}
-
 typedef struct {
   double v[16][16], low[16][16]; /* low: what is left of v, of products in three terms */
   bool bad[16][16];
 } Tile;
 static void set(Tile *t, int row, int col, Val v, MmaType type) {
   bool tf32 = type == MMA_TF32 || type == MMA_TF32X3;
-  t->v[row][col] = tf32 ? to_tf32(v.u.f, true) : v.u.f;
-  t->low[row][col] = type == MMA_TF32X3 && isfinite(v.u.f) ? to_tf32(v.u.f - t->v[row][col], true) : 0;
+  t->v[row][col] = tf32 ? num_tf32(v.u.f, true) : v.u.f;
+  t->low[row][col] = type == MMA_TF32X3 && isfinite(v.u.f) ? num_tf32(v.u.f - t->v[row][col], true) : 0;
   t->bad[row][col] = v.bad;
 }
 

@@ -193,6 +193,15 @@ static ExprId math_round(IrCtx *c, Intrin in, ExprId x) {
   return ex_call(c, in, t, 1, &x);
 }
 
+static ExprId math_tf32(IrCtx *c, ExprId x) {
+  DType t = ir_type(c, x);
+  if (t.code == DT_FLOAT && t.bits == 32) return math_round(c, IN_ROUND_TF32, x);
+  StrBuf s;
+  sb_init(&s, c->arena);
+  dtype_print(&s, t);
+  err_raise(c->err, NS_ERR_TYPE, "round_tf32 takes float32, not %s; cast it with astype", sb_str(&s));
+}
+
 static ExprId math_bits(IrCtx *c, Intrin in, ExprId a, ExprId b) {
   ex_match(c, &a, &b);
   DType t = ir_type(c, a);
@@ -230,6 +239,7 @@ ExprId ex_math(IrCtx *c, Intrin in, int n, const ExprId *args) {
   case IN_NEARBYINT: return math_round(c, in, args[0]);
   case IN_FABS: return math_abs(c, args[0]);
   case IN_ISNAN: return math_isnan(c, args[0]);
+  case IN_ROUND_TF32: return math_tf32(c, args[0]);
   case IN_IF_THEN_ELSE: return ex_if_then_else(c, args[0], args[1], args[2]);
   case IN_LIKELY: return literal01(c, args[0]) >= 0 ? args[0] : ex_call(c, in, ir_type(c, args[0]), 1, args);
   case IN_SHL:

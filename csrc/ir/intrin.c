@@ -44,6 +44,7 @@ static const IntrinInfo TABLE[IN_COUNT] = {
     [IN_NEARBYINT] = {"nearbyint", 1, EFF_PURE},
     [IN_FABS] = {"fabs", 1, EFF_PURE},
     [IN_ISNAN] = {"isnan", 1, EFF_PURE},
+    [IN_ROUND_TF32] = {"round_tf32", 1, EFF_PURE},
     [IN_IF_THEN_ELSE] = {"if_then_else", 3, EFF_PURE},
     [IN_LIKELY] = {"likely", 1, EFF_PURE},
     [IN_SHL] = {"shift_left", 2, EFF_PURE},
@@ -76,7 +77,7 @@ const IntrinInfo *intrin_info(Intrin in) { return &TABLE[in]; }
 
 /* ---- vectors of the C target ---- */
 bool intrin_on_vectors(Intrin in, DType t) {
-  return (in == IN_EXP || in == IN_ERF || in == IN_TANH) && t.code == DT_FLOAT && t.bits == 32;
+  return (in == IN_EXP || in == IN_ERF || in == IN_TANH || in == IN_ROUND_TF32) && t.code == DT_FLOAT && t.bits == 32;
 }
 
 bool dtype_on_vectors(DType t) { return (t.code == DT_FLOAT || t.code == DT_INT) && (t.bits == 32 || t.bits == 64); }

@@ -63,7 +63,7 @@ typedef enum {
   IN_NONE, IN_EXP, IN_EXP2, IN_EXP10, IN_ERF, IN_TANH, IN_SIGMOID, IN_LOG, IN_LOG2, IN_LOG10, IN_LOG1P, IN_TAN, IN_COS, IN_COSH,
   IN_SIN, IN_SINH, IN_ASIN, IN_ACOS, IN_ATAN, IN_ASINH, IN_ACOSH, IN_ATANH, IN_SQRT, IN_RSQRT, IN_POPCOUNT, IN_CLZ, IN_POW, IN_FMOD,
   IN_ATAN2, IN_NEXTAFTER, IN_HYPOT, IN_COPYSIGN, IN_LDEXP, IN_FLOOR, IN_CEIL, IN_ROUND, IN_TRUNC, IN_NEARBYINT, IN_FABS, IN_ISNAN,
-  IN_IF_THEN_ELSE, IN_LIKELY, IN_SHL, IN_SHR, IN_BAND, IN_BOR, IN_BXOR, IN_BNOT, IN_REINTERPRET,
+  IN_ROUND_TF32, IN_IF_THEN_ELSE, IN_LIKELY, IN_SHL, IN_SHR, IN_BAND, IN_BOR, IN_BXOR, IN_BNOT, IN_REINTERPRET,
   /* appear only after lowering */
   IN_SYNC_SHARED,     /* barrier of a block */
   IN_ALLREDUCE,       /* thread_allreduce; args in Stmt, see lower.h */
@@ -214,6 +214,8 @@ int64_t num_int(ExprKind k, DType t, int64_t a, int64_t b);
 double num_flt(ExprKind k, DType t, double a, double b);
 bool num_bits(Intrin in, DType t, int64_t a, int64_t b, int64_t *out);
 bool num_math(Intrin in, DType t, double x, double y, double *out);
+/* What a TF32 unit takes of a float32, ten bits behind the first, which it cuts off; rounded, ties away from zero: IN_ROUND_TF32. */
+double num_tf32(double x, bool rounded);
 static inline ExprId ex_add(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_ADD, a, b); }
 static inline ExprId ex_sub(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_SUB, a, b); }
 static inline ExprId ex_mul(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_MUL, a, b); }

@@ -4,6 +4,7 @@
 #include "ir/ir.h"
 
 #include <math.h>
+#include <string.h>
 
 int64_t num_int(ExprKind k, DType t, int64_t a, int64_t b) {
   uint64_t x = (uint64_t)a, y = (uint64_t)b;
@@ -65,6 +66,16 @@ bool num_bits(Intrin in, DType t, int64_t a, int64_t b, int64_t *out) {
   return true;
 }
 
+double num_tf32(double x, bool rounded) {
+  float f = (float)x;
+  uint32_t u;
+  if (!isfinite(f)) return f;
+  memcpy(&u, &f, sizeof u);
+  u = (rounded ? u + 0x1000u : u) & ~0x1fffu;
+  memcpy(&f, &u, sizeof f);
+  return f;
+}
+
 bool num_math(Intrin in, DType t, double x, double y, double *out) {
   static double (*const OF_ONE[IN_COUNT])(double) = {
       [IN_EXP] = exp,        [IN_EXP2] = exp2,   [IN_ERF] = erf,     [IN_TANH] = tanh,   [IN_LOG] = log,
@@ -84,6 +95,7 @@ bool num_math(Intrin in, DType t, double x, double y, double *out) {
     case IN_EXP10: *out = pow(10.0, x); break;
     case IN_SIGMOID: *out = 1.0 / (1.0 + exp(-x)); break;
     case IN_RSQRT: *out = 1.0 / sqrt(x); break;
+    case IN_ROUND_TF32: *out = num_tf32(x, true); break;
     case IN_LDEXP: *out = ldexp(x, (int)fmin(fmax(y, -1e6), 1e6)); break; /* nothing is left of x there */
     case IN_NEXTAFTER: *out = t.bits == 32 ? (double)nextafterf((float)x, (float)y) : nextafter(x, y); break;
     default: return false;

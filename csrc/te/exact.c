@@ -87,6 +87,12 @@ static Exact prove_choice(Proof *p, ExprId e) {
   return either(prove(p, ir_kid(p->c, e, 1)), prove(p, ir_kid(p->c, e, 2)));
 }
 
+/* A value of 11 bits near a multiple of 2^-q is one, too. */
+static Exact rounded(Exact x) {
+  x.bound *= 1 + 0x1p-11;
+  return x;
+}
+
 static Exact prove_node(Proof *p, ExprId e) {
   IrCtx *c = p->c;
   ExprNode n = *ir_node(c, e);
@@ -100,6 +106,7 @@ static Exact prove_node(Proof *p, ExprId e) {
   case IR_SELECT: return prove_choice(p, e);
   case IR_CALL:
     if (n.sym == IN_IF_THEN_ELSE) return prove_choice(p, e);
+    if (n.sym == IN_ROUND_TF32) return rounded(prove(p, ir_kid(c, e, 0)));
     return n.sym == IN_FABS || n.sym == IN_LIKELY ? prove(p, ir_kid(c, e, 0)) : NO;
   case IR_MIN:
   case IR_MAX: return either(prove(p, ir_kid(c, e, 0)), prove(p, ir_kid(c, e, 1)));

@@ -102,11 +102,11 @@ def to_bfloat16(x):
 
 
 def to_tf32(x):
-    """The nearest values of 11 bits of a float32 array, ties away from zero, as `cvt.rna.tf32.f32` gives them; what is not a number or
-    would become infinite stays."""
+    """The nearest values of 11 bits of a float32 array, ties away from zero, as `cvt.rna.tf32.f32` and the intrinsic `round_tf32` give
+    them. Infinities stay, so does what is not a number; what is nearer to 2^128 than to the largest such value becomes infinite."""
     x = np.asarray(x, "float32", order="C")
     rounded = ((x.view("uint32") + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view("float32")
-    return np.where(np.isfinite(x) & np.isfinite(rounded), rounded, x)
+    return np.where(np.isfinite(x), rounded, x)
 
 
 def from_bfloat16(bits):

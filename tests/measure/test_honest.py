@@ -519,9 +519,11 @@ def test_exact_outputs(closing):
     square = te.compute((64,), lambda i: total[i] * total[i] * 0.5, name="Q")
     root = te.compute((64,), lambda i: te.sqrt(total[i]), name="R")
     divided = te.compute((64,), lambda i: total[i] / 3, name="D")
+    short = te.compute((64,), lambda i: te.round_tf32(total[i]), name="T")
     dag = auto_scheduler.ComputeDAG
     exact = lambda *out: _core.reference_exact(dag([a, *out]))[1:]  # noqa: E731
     assert exact(total) == [True] and exact(square) == [True] and exact(root) == [False] and exact(divided) == [False]
+    assert exact(short) == [True]
     at = te.compute((64,), lambda i: te.if_then_else(i < 9, total[i], 0.0), name="P")
     sign = te.compute((64,), lambda i: te.if_then_else(total[i] > 0.1, total[i], 0.0), name="G")
     doubt = te.compute((64,), lambda i: te.if_then_else(te.exp(total[i]) > 0.1, total[i], 0.0), name="E")

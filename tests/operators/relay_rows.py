@@ -13,6 +13,7 @@ from operator_values import ALL, FLOATS, INTS, NUMBERS, In
 from operator_wants import of_torch
 
 from nestsmith import relay
+from nestsmith.numerics import to_tf32
 
 nn = relay.nn
 ROWS = []
@@ -72,6 +73,7 @@ for name, f in {"asin": np.arcsin, "acos": np.arccos, "atanh": np.arctanh}.items
 row("acosh", relay.acosh, np.arccosh, In(S, 1.1, 9))
 for name, f in {"floor": np.floor, "ceil": np.ceil, "round": np.round, "trunc": np.trunc}.items():
     row(name, getattr(relay, name), f, In(S, -9, 9, wide=True), types=NUMBERS)
+row("round_tf32", relay.round_tf32, to_tf32, S, types=("float32",), accuracy=0, loss=0)
 for name, f in {"abs": np.abs, "negative": np.negative, "sign": np.sign, "copy": np.copy}.items():
     row(name, getattr(relay, name), f, In(S, wide=True), types=NUMBERS)
 row("logical_not", relay.logical_not, np.logical_not, S, types=("bool",))

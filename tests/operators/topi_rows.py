@@ -33,8 +33,8 @@ def like_relay(name, call, title=""):
 PLAIN = """
     abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil copy cos cosh divide equal erf
     exp floor floor_divide floor_mod greater greater_equal left_shift less less_equal log log10 log2 logical_and logical_not
-    logical_or logical_xor maximum minimum mod multiply negative not_equal power right_shift round rsqrt sigmoid sign sin sinh
-    sqrt subtract tan tanh trunc where
+    logical_or logical_xor maximum minimum mod multiply negative not_equal power right_shift round round_tf32 rsqrt sigmoid sign sin
+    sinh sqrt subtract tan tanh trunc where
 """.split()
 for r in relay_nn_rows.ROWS:
     if r.name in PLAIN:

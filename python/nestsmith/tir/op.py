@@ -14,7 +14,7 @@ __all__ = [
     "div", "erf", "exp", "exp2", "exp10", "floor", "floordiv", "floormod", "fmod", "hypot", "if_then_else",
     "indexdiv", "indexmod", "infinity", "isfinite", "isinf", "isnan", "ldexp", "likely", "log", "log1p", "log2",
     "log10", "max", "max_value", "min", "min_value", "nearbyint", "neutral_of_max", "neutral_of_min", "nextafter",
-    "popcount", "pow", "power", "reinterpret", "round", "rsqrt", "shift_left", "shift_right", "sigmoid", "sin",
+    "popcount", "pow", "power", "reinterpret", "round", "round_tf32", "rsqrt", "shift_left", "shift_right", "sigmoid", "sin",
     "sinh", "sqrt", "sum", "tan", "tanh", "trunc", "truncdiv", "truncmod",
 ]  # fmt: skip
 
@@ -66,6 +66,8 @@ floor = _make_unary("floor")
 ceil = _make_unary("ceil")
 round = _make_unary("round")
 round.__doc__ = "``round(x)`` in the type of ``x``: to the nearest integer, of two the even one."
+round_tf32 = _make_unary("round_tf32")
+round_tf32.__doc__ = """``round_tf32(x)``: the nearest float32 of 11 bits, as TF32 has them, of two the one further from zero."""
 trunc = _make_unary("trunc")
 nearbyint = _make_unary("nearbyint")
 isnan = _make_unary("isnan")

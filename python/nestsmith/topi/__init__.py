@@ -70,6 +70,7 @@ from .elemwise import (
     ones,
     relu,
     round,
+    round_tf32,
     rsqrt,
     scalar_const,
     sigmoid,

@@ -3,6 +3,7 @@
 Signatures (``x``: tensor of any rank and, unless said, float type)::
 
     exp log sqrt tanh erf sigmoid sin cos tan ... floor ceil round trunc abs negative sign    T_<name>
+    round_tf32(x)                float32 only                         T_round_tf32
     rsqrt(x)                                                          stage ``tensor``
     relu(x), leaky_relu(x, alpha)              graph forms T_relu, T_leaky_relu (nn.relu: hand-written form)
     clip(x, a_min, a_max)                                             stage ``compute``, axes i0...
@@ -57,6 +58,7 @@ sqrt = _make("sqrt")
 floor = _make("floor")
 ceil = _make("ceil")
 round = _make("round")
+round_tf32 = _make("round_tf32")
 trunc = _make("trunc")
 isnan = _make("isnan")
 

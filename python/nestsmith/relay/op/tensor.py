@@ -8,7 +8,7 @@ import typing
 import numpy as np
 
 from ... import topi
-from ...numerics import clip_bounds, is_float
+from ...numerics import clip_bounds, is_float, to_tf32
 from ..expr import Constant, Expr, const
 from ..ty import Any, TensorType
 from .layout import broadcast
@@ -59,6 +59,8 @@ _NUMERIC = {
 
 def check_type(name, dtype):
     """Raises ValueError if an operator does not take this element type: the build would fail, after the tuning."""
+    if name == "round_tf32" and dtype != "float32":
+        raise ValueError(f"{name} takes float32, not {dtype}; use relay.cast")
     if name in _REAL and not is_float(dtype):
         raise ValueError(f"{name} takes floats, not {dtype}; use relay.cast")
     if name in _INTEGRAL and is_float(dtype):
@@ -148,6 +150,7 @@ UNARY = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.round,
+    "round_tf32": to_tf32,
     "trunc": np.trunc,
     "sign": lambda x: (
         (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)

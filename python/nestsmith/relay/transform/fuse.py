@@ -219,13 +219,17 @@ def _scales(e):
     return isinstance(e, Call) and e.op_name == "multiply" and isinstance(e.args[1], Constant) and e.args[1].is_scalar
 
 
+def _rounds(e):
+    return isinstance(e, Call) and e.op_name == "round_tf32"
+
+
 def _moves_into_product(n, nodes):
-    """Whether the group of a node consists of moves, and factors for all elements, and a product of matrices reads them. Reshapes
-    alone are no kernel anyway."""
+    """Whether the group of a node consists of moves, and factors for all elements with what rounds them, and a product of matrices reads
+    them. Reshapes alone are no kernel anyway."""
     if not isinstance(n.parent.expr, Call) or n.parent.expr.op_name not in PRODUCTS or not _path_ok(n, n.parent, _into_master):
         return False
     e, costs = n.expr, False
-    while is_move(e) or _scales(e):
+    while is_move(e) or _scales(e) or _rounds(e):
         costs |= e.op_name not in _RESHAPES
         e = e.args[0]
         if nodes[id(e)].root() is not n.root():

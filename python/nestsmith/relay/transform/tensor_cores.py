@@ -5,21 +5,20 @@
   is moved or cast in any case, the weights at compile time.
 * Tensor cores read factors of 32 bits along the sum only (``ldmatrix`` turns those of 16 bits around). So a weight for TF32 has its
   input channels last, as OHWI, and is copied 16 bytes at a time instead of 4.
-* Weights for TF32, of products of matrices too, are rounded to its 11 bits: programs for warpgroups cut factors off, which makes all
-  products a little too small (docs/numerics.md).
+* Factors for TF32, of products of matrices too, are rounded to its 11 bits where they are made (:mod:`.factors`).
 """
 
 from __future__ import annotations
 
-from ...numerics import math_mode, to_tf32
+from ...numerics import math_mode
 from .. import op
 from .. import passes as _t
-from ..expr import Call, Constant, rewrite, with_children
+from ..expr import Call, Constant, rewrite
 from ..infer import infer_type
 from ..op import nn
 from ..op.registry import BROADCAST, ELEMWISE, INJECTIVE, get
 from ..ty import Any
-from .moves import PRODUCTS
+from .factors import round_factors
 
 __all__ = ["ForTensorCores"]
 
@@ -35,13 +34,6 @@ def _more_channels(data):
     return -int(channels) % TOGETHER if moved else 0
 
 
-def _rounds(e):
-    """Whether tensor cores may multiply by a constant matrix of float32."""
-    if not isinstance(e, Call) or e.op_name not in ("nn.conv2d", *PRODUCTS) or not isinstance(e.args[1], Constant):
-        return False
-    return e.args[1].checked_type.dtype == "float32" and e.attrs.get("groups", 1) == 1
-
-
 def ForTensorCores(target):
     """The pass for a target. It wants weights to be constants already."""
 
@@ -49,16 +41,9 @@ def ForTensorCores(target):
     def run(func, mod, ctx):
         infer_type(func)
         mode = math_mode(ctx.config)
-        single, rounded = mode != "strict", {}  # by id of a weight: layers that share one go on doing so
-
-        def to_multiply(weight):
-            if id(weight) not in rounded:
-                rounded[id(weight)] = Constant(to_tf32(weight.data))
-            return rounded[id(weight)]
+        single = mode != "strict"
 
         def visit(old, new):
-            if mode == "tf32" and _rounds(old):
-                new = with_children(new, [new.args[0], to_multiply(old.args[1]), *new.args[2:]])
             if not isinstance(new, Call) or new.op_name != "nn.conv2d":
                 return new
             a, dtype = new.attrs, old.args[0].checked_type.dtype
@@ -75,6 +60,9 @@ def ForTensorCores(target):
             made.span = new.span
             return made
 
-        return rewrite(func, visit) if target.has_tensor_cores else func
+        if not target.has_tensor_cores:
+            return func
+        made = rewrite(func, visit)
+        return round_factors(made) if mode == "tf32" else made
 
     return run
