@@ -122,6 +122,7 @@ void gen_call(Gen *g, ExprId e) {
     else
       gen_form(g, e, "((%s)~$0)", gen_type(g, n.type));
     return;
+  case IN_PREFETCH: gen_form(g, e, "__builtin_prefetch(&$l0, 0, 2)"); return;
   case IN_SYNC_SHARED: sb_puts(g->o, g->t->barrier); return;
   default: break;
   }

@@ -66,6 +66,10 @@ void exec_leaf(Run *r, const Stmt *s) {
       cluster_read(r, r->kid + n->kid0);
       return;
     }
+    if (n->kind == IR_CALL && n->sym == IN_PREFETCH) { /* nothing but an address, which must be one */
+      operand_spot(r, r->kid[n->kid0], false);
+      return;
+    }
     if (is_copy_op(r, s)) {
       exec_copy(r, s);
       return;

@@ -58,6 +58,7 @@ static const IntrinInfo TABLE[IN_COUNT] = {
     [IN_ALLREDUCE] = {"tvm_thread_allreduce", -1, EFF_SYNC},
     [IN_SHFL_DOWN] = {"tvm_warp_shuffle_down", -1, EFF_SYNC},
     [IN_SHFL] = {"tvm_warp_shuffle", -1, EFF_SYNC},
+    [IN_PREFETCH] = {"ns_prefetch", 1, EFF_READ},
     [IN_COPY_ASYNC] = {"ns_copy_async", 4, EFF_SYNC},
     [IN_COPY_COMMIT] = {"ns_copy_commit", 0, EFF_SYNC},
     [IN_COPY_WAIT] = {"ns_copy_wait", 1, EFF_SYNC},

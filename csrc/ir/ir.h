@@ -68,6 +68,7 @@ typedef enum {
   IN_SYNC_SHARED,     /* barrier of a block */
   IN_ALLREDUCE,       /* thread_allreduce; args in Stmt, see lower.h */
   IN_SHFL_DOWN, IN_SHFL,
+  IN_PREFETCH,        /* LOAD, the whole of an EVAL, on CPUs: the line of that element is wanted soon */
   /* of NVIDIA's GPUs, each the whole of an EVAL. A LOAD among the arguments names the first of the elements that are read or
    * written, which follow each other. */
   IN_COPY_ASYNC,      /* n, LOAD shared, LOAD global, cond: n elements in flight, zeros if cond is false; 4, 8 or 16 bytes */

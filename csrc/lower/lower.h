@@ -46,6 +46,7 @@ void pass_unroll(Func *f);  /* marks loops with pragma_unroll; replicates only w
 void pass_cleanup(Func *f); /* no-ops, unsafe selects, hoisting */
 void pass_peel(Func *f);    /* guards that only the last iterations need */
 void pass_registers(Func *f); /* CPU: vector statements, accumulators in registers */
+void pass_prefetch(Func *f); /* CPU: the next chunk of large weights */
 void pass_sync(Func *f);    /* barriers; raises when one would fall inside a divergent condition */
 void pass_allreduce(Func *f);
 void pass_intrinsics(Func *f); /* floor division, sigmoid, ... */

@@ -20,6 +20,7 @@ static const LowPass PASSES[] = {{"simplify", pass_simplify},
                                  {"cleanup", pass_cleanup},
                                  {"peel", pass_peel},
                                  {"registers", pass_registers},
+                                 {"prefetch", pass_prefetch},
                                  {"sync", pass_sync},
                                  {"allreduce", pass_allreduce},
                                  {"intrinsics", pass_intrinsics}};
