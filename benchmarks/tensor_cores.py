@@ -180,7 +180,7 @@ def row(torch, case, precision, task, log, arch):
         for name, seconds in sides.items():
             times[name].append(seconds())
     times = {name: statistics.median(v) for name, v in times.items()}
-    found = re.search(r"tensor cores: (.*)", state.text())
+    found = re.search(r"(?:tensor cores|product by lanes): (.*)", state.text())
     return {"times": times, "flops": case.flops, "wrong": wrong, "schedule": found.group(1) if found else "ordinary", "measured": res.costs[0]}
 
 
@@ -229,7 +229,7 @@ def dry(args):
                 states = policy.propose(8)
                 engine = task.target.engine()
                 binary = _core.build(engine, _core.candidate_source(ns.states.core_state(states[0]), engine)[0], 0, "")[0]
-                found = [re.search(r"tensor cores: (.*)", str(s)) for s in states]
+                found = [re.search(r"(?:tensor cores|product by lanes): (.*)", str(s)) for s in states]
                 print(group, precision, case.name, len(binary), *[m.group(1) if m else "ordinary" for m in found], sep=" | ", flush=True)
 
 

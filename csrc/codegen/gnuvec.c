@@ -134,17 +134,26 @@ typedef struct {
   BufferId b;
 } Pieces;
 
-static void declare(Pieces *p, ExprId index) {
+static void declare_piece(Pieces *p, int64_t at, int lanes) {
   Gen *g = p->g;
-  IrCtx *c = g->c;
-  DType t = dtype_lanes(ir_buffer(c, p->b)->type, 1);
-  bool ramp = ir_kind(c, index) == IR_RAMP;
-  int64_t at = gen_const(g, ramp ? ir_kid(c, index, 0) : index, "position in a register buffer");
+  DType t = dtype_lanes(ir_buffer(g->c, p->b)->type, 1);
   uint64_t key = (uint64_t)p->b << 32 | (uint64_t)at;
   if (mapu_get(&g->piece_name, key, -1) >= 0) return;
-  const char *name = gen_fresh(g, arena_printf(g->a, "%s_%lld", ir_buffer(c, p->b)->name, (long long)at));
+  const char *name = gen_fresh(g, arena_printf(g->a, "%s_%lld", ir_buffer(g->c, p->b)->name, (long long)at));
   vec_note(g->a, &g->names, name, &g->piece_name, key);
-  gen_linef(g, "%s %s;\n", ramp ? gen_vector_type(g, t, ir_type(c, index).lanes) : gen_storage(g, t), name);
+  gen_linef(g, "%s %s;\n", lanes > 1 ? gen_vector_type(g, t, lanes) : gen_storage(g, t), name);
+}
+/* CPUs: pieces are as wide as they are used. GPUs: elements, however many are used at once. */
+static void declare(Pieces *p, ExprId index) {
+  IrCtx *c = p->g->c;
+  bool ramp = ir_kind(c, index) == IR_RAMP;
+  int64_t at = gen_const(p->g, ramp ? ir_kid(c, index, 0) : index, "position in a register buffer");
+  if (p->g->t->kind == TG_CPU || !ramp) {
+    declare_piece(p, at, ir_type(c, index).lanes);
+    return;
+  }
+  int64_t step = gen_const(p->g, ir_kid(c, index, 1), "step in a register buffer");
+  for (int i = 0; i < ir_type(c, index).lanes; i++) declare_piece(p, at + i * step, 1);
 }
 static void declare_load(IrCtx *c, ExprId e, void *arg) {
   Pieces *p = arg;

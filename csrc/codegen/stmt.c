@@ -169,7 +169,7 @@ static void alloc(Gen *g, const Stmt *s) {
   const IrBuffer *info = ir_buffer(g->c, b);
   bool work = false;
   const char *heap = NULL;
-  if (g->t->kind == TG_CPU && info->registers) {
+  if (info->registers) {
     gen_registers(g, b, s->u.alloc.body);
     gen_stmt(g, s->u.alloc.body);
     return;

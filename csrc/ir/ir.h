@@ -131,7 +131,8 @@ typedef struct {
   int32_t align_factor, align_offset, align_dim;               /* storage_align; factor 0: none */
   TensorId tensor;                                             /* the tensor it holds, 0 if none */
   bool double_buffer;
-  bool registers;               /* CPU: every access is a piece at a constant position, and pieces do not overlap */
+  /* every access is at a constant position; CPU: of a piece, and pieces do not overlap; GPU: of elements */
+  bool registers;
 } IrBuffer;
 
 typedef struct IrCtx IrCtx;

@@ -50,4 +50,5 @@ void pass_prefetch(Func *f); /* CPU: the next chunk of large weights */
 void pass_sync(Func *f);    /* barriers; raises when one would fall inside a divergent condition */
 void pass_allreduce(Func *f);
 void pass_intrinsics(Func *f); /* floor division, sigmoid, ... */
+void pass_scalars(Func *f);    /* GPU: private arrays become variables */
 #endif

@@ -16,7 +16,8 @@
  * are in panels side by side. The products of a slice, or of two, are under way while the next one is copied to where the one before
  * them was, and are waited for behind that.
  *
- * matrix_slices.c lays out the slices and copies them, matrix_results.c says what becomes of the sums.
+ * matrix_slices.c lays out the slices and copies them, matrix_lanes.c has lanes multiply float32 by themselves, matrix_results.c says
+ * what becomes of the sums.
  *
  * For features the same loops are made with plain statements in place of the instructions.
  */
@@ -83,6 +84,23 @@ static Stmt *fragments(Mx *x, int set, ExprId slot, ExprId k) {
 ExprId mx_acc_row(Mx *x, ExprId r) { return ex_add(x->c, quot(x, lane(x), 4), scaled(x, quot(x, r, 2), 8)); }
 ExprId mx_acc_col(Mx *x, ExprId r) { return ex_add(x->c, scaled(x, rest(x, lane(x), 4), 2), rest(x, r, 2)); }
 
+ExprId mx_row(Mx *x, ExprId i, ExprId half) {
+  if (mx_lanes(x)) return ex_add(x->c, mx_warp_row(x), mx_lane_row(x, ex_add(x->c, scaled(x, i, 2), half)));
+  ExprId in = ex_add(x->c, mx_instruction_row(x, i), mx_acc_row(x, scaled(x, half, 2)));
+  return ex_add(x->c, mx_warp_row(x), in);
+}
+ExprId mx_col(Mx *x, ExprId j) {
+  ExprId in =
+      mx_lanes(x) ? mx_lane_col(x, scaled(x, j, x->keeps)) : ex_add(x->c, scaled(x, j, 8), mx_acc_col(x, num(x, 0)));
+  return ex_add(x->c, mx_warp_col(x), in);
+}
+ExprId mx_sum(Mx *x, ExprId i, ExprId half, ExprId j) {
+  int in_row = 2 * x->ni / x->keeps;
+  ExprId group = mx_lanes(x) ? ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, i, 2), half), in_row), j)
+                             : ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, i, in_row), j), 2), half);
+  return scaled(x, group, x->keeps);
+}
+
 static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
   Loop r = loop(x, "r", 4, FOR_UNROLLED), kk = loop(x, "kk", x->step, FOR_UNROLLED);
   ExprId row =
@@ -115,6 +133,7 @@ static Stmt *products(Mx *x, int set) {
 }
 
 static Stmt *multiply(Mx *x, ExprId slot) {
+  if (mx_lanes(x)) return mx_multiply_lanes(x, slot);
   Loop ks = loop(x, "ks", x->t.block_k / x->step, FOR_UNROLLED);
   ExprId k = scaled(x, var(x, ks.v), x->step);
   if (!mx_plain(x)) return around(x, ks, seq(x, fragments(x, 0, slot, k), products(x, 0)));
@@ -276,11 +295,11 @@ static void check_whole(Mx *x) {
 
 static void check(Mx *x, int stage) {
   const LowMatrix *env = x->env;
-  const char *why, *name = x->st->op->name;
+  const char *why, *name = x->st->op->name, *how = mx_lanes(x) ? "a product by lanes" : "tensor cores";
   Err *e = ir_err(x->c);
-  err_check(e, env->t->kind == TG_CUDA, "stage %s asks for tensor cores, which only CUDA targets have", name);
+  err_check(e, env->t->kind == TG_CUDA, "stage %s asks for %s, which only CUDA targets have", name, how);
   err_check(e, env->t->gpu.sm >= 80 || env->t->gpu.sm == 0,
-            "stage %s asks for tensor cores: compute capability %d is less than 80", name, env->t->gpu.sm);
+            "stage %s asks for %s: compute capability %d is less than 80", name, how, env->t->gpu.sm);
   err_check(e, !x->t.warpgroups || matrix_groups(env->t),
             "stage %s asks for warpgroups' products, which only compute capability 9.0 has, not %d", name,
             env->t->gpu.sm);
@@ -320,25 +339,31 @@ static void begin(Mx *x) {
   x->part = tidy(x, rest(x, var(x, x->block[2]), x->t.split));
   mx_slices(x);
   x->acc = array(x, "sums", DT_F32, SC_LOCAL, x->mi * x->ni * 4);
-  x->fa = array(x, "A.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->mi * 4);
-  x->fb = array(x, "B.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->ni * 2);
+  x->keeps = 2;
+  if (mx_lanes(x))
+    mx_lanes_begin(x);
+  else {
+    x->fa = array(x, "A.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->mi * 4);
+    x->fb = array(x, "B.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->ni * 2);
+  }
   if (x->t.wide)
     x->passing = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->threads / GPU_WARP * matrix_wide_room(&x->t));
   x->place = array(x, "place", DT_I32, SC_LOCAL, 1);
   x->clustered = !mx_plain(x) && matrix_clustered(&x->t, x->env->t);
   if (!x->clustered) return;
   x->mine = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->t.block_m * x->t.block_n);
-  x->other = array(x, "sum.of.block", DT_F32, SC_LOCAL, 2);
-  x->total = array(x, "total", DT_F32, SC_LOCAL, 2);
+  x->other = array(x, "sum.of.block", DT_F32, SC_LOCAL, x->keeps);
+  x->total = array(x, "total", DT_F32, SC_LOCAL, x->keeps);
 }
 
 static Stmt *kernel(Mx *x) {
   BufferId sums = x->acc;
   Stmt *s = seq(x, start(x), steps(x));
   s = seq(x, s, x->clustered ? mx_add_up_here(x) : mx_results(x));
+  bool fragments = mx_lanes(x) || !(mx_plain(x) || mx_grouped(x));
   BufferId local[] = {sums,
-                      mx_plain(x) || mx_grouped(x) ? 0 : x->fa,
-                      mx_plain(x) || mx_grouped(x) ? 0 : x->fb,
+                      fragments ? x->fa : 0,
+                      fragments ? x->fb : 0,
                       x->a.async ? 0 : x->a.passing,
                       x->b.async ? 0 : x->b.passing,
                       x->a.shared,

@@ -26,6 +26,7 @@ typedef struct {
   Side a, b;
   int bytes, step, threads, tiles; /* of an element; of k by one instruction; tiles along k */
   int mi, ni, sets;                /* instructions of a warp's tile, of 16x8 sums for each warp; sets of fragments */
+  int keeps;       /* sums of a row, neighbours of each other, that a lane keeps and stores together */
   int team, ahead; /* threads that compute a warp's tile; slices that are copied before they are needed */
   VarId block[3], tid;
   ExprId batch, part; /* of the block at hand */
@@ -86,6 +87,17 @@ ExprId mx_instruction_row(Mx *x, ExprId i); /* of the rows of a tile that its in
                                                warp at hand keeps */
 ExprId mx_acc_row(Mx *x, ExprId r); /* what the lane keeps in register r of an instruction: row in its 16x8 tile */
 ExprId mx_acc_col(Mx *x, ExprId r); /* and column */
+/* Of the block's tile: what the lane keeps of instruction i (the upper or lower half of its rows), the j-th neighbours of that. */
+ExprId mx_row(Mx *x, ExprId i, ExprId half);
+ExprId mx_col(Mx *x, ExprId j); /* of the first neighbour */
+ExprId mx_sum(Mx *x, ExprId i, ExprId half, ExprId j); /* where that is among the sums; from there on */
+
+/* ---- matrix_lanes.c: products of float32 by the lanes themselves ---- */
+bool mx_lanes(const Mx *x);
+void mx_lanes_begin(Mx *x); /* which way the slices lie is known */
+ExprId mx_lane_row(Mx *x, ExprId r); /* of the warp's tile: the lane's r-th row */
+ExprId mx_lane_col(Mx *x, ExprId c);
+Stmt *mx_multiply_lanes(Mx *x, ExprId slot); /* a slice */
 
 /* ---- matrix_slices.c: how slices of the factors lie in shared memory, and their copies ---- */
 ExprId mx_loads(Mx *x, ExprId e); /* reads of tensors but the sum as loads */

@@ -54,33 +54,27 @@ static bool together(const Mx *x, const MatrixIndex *d, int w) {
   return d->n && op->n_axis && d->var[d->n - 1] == op->axis[op->n_axis - 1].var && d->extent[d->n - 1] % w == 0 &&
          dtype_eq(ir_var_info(x->c, d->var[d->n - 1])->type, DT_I32);
 }
-static bool in_pairs(const Mx *x) { return together(x, &x->v.n, 2); }
 
-/* Row and column of the matrix that a thread's sums of a warp's instruction (i, j) belong to: the upper or lower half of its
- * rows, the first of two neighbours. */
 static ExprId result_row(Mx *x, ExprId i, ExprId half) {
-  ExprId first = ex_add(x->c, x->a.first, mx_warp_row(x));
-  return tidy(x, ex_add(x->c, first, ex_add(x->c, mx_instruction_row(x, i), mx_acc_row(x, scaled(x, half, 2)))));
+  return tidy(x, ex_add(x->c, x->a.first, mx_row(x, i, half)));
 }
-static ExprId result_col(Mx *x, ExprId j) {
-  ExprId first = ex_add(x->c, x->b.first, mx_warp_col(x));
-  return tidy(x, ex_add(x->c, first, ex_add(x->c, scaled(x, j, 8), mx_acc_col(x, num(x, 0)))));
-}
+static ExprId result_col(Mx *x, ExprId j) { return tidy(x, ex_add(x->c, x->b.first, mx_col(x, j))); }
 
-/* Stores two neighbours, as far as they are inside; ready: what is stored are results, not parts of sums. */
+/* Stores the neighbours that a thread keeps, as far as they are inside, so many at once as can be; ready: what is stored are results,
+ * not parts of sums. */
 static Stmt *neighbours(Mx *x, ExprId m, ExprId n, ExprId at, bool ready) {
   IrCtx *c = x->c;
-  bool pairs = ready ? in_pairs(x) : x->v.n.size % 2 == 0;
-  Loop e = loop(x, "e", 2, pairs ? FOR_VECTOR : FOR_UNROLLED);
-  ExprId next = tidy(x, ex_add(c, n, var(x, e.v))), acc = ex_add(c, at, var(x, e.v));
-  Stmt *s = ready ? result(x, m, pairs ? n : next, false, pairs ? var(x, e.v) : 0, acc)
-                  : store(x, x->partial, partial_at(x, x->part, m, next), element(x, x->acc, acc));
-  ExprId in_n = x->v.n.size % x->t.block_n ? less(x, pairs ? n : next, x->v.n.size) : 0,
-         in_m = x->v.m.size % x->t.block_m ? less(x, m, x->v.m.size) : 0;
-  if (in_n && !pairs) s = st_if(c, in_n, false, s, NULL);
+  int w = x->keeps;
+  while (w > 1 && !(ready ? together(x, &x->v.n, w) : x->v.n.size % w == 0)) w /= 2;
+  Loop g = loop(x, "g", x->keeps / w, FOR_UNROLLED), e = loop(x, "e", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED);
+  ExprId skip = scaled(x, var(x, g.v), w), first = tidy(x, ex_add(c, n, skip)),
+         acc = ex_add(c, ex_add(c, at, skip), var(x, e.v));
+  Stmt *s = ready ? result(x, m, first, false, w > 1 ? var(x, e.v) : 0, acc)
+                  : store(x, x->partial, partial_at(x, x->part, m, ex_add(c, first, var(x, e.v))), element(x, x->acc, acc));
   s = around(x, e, s);
-  ExprId in = both(x, in_m, pairs ? in_n : 0);
-  return in ? st_if(c, in, false, s, NULL) : s;
+  if (x->v.n.size % x->t.block_n) s = st_if(c, less(x, first, x->v.n.size), false, s, NULL);
+  s = around(x, g, s);
+  return x->v.m.size % x->t.block_m ? st_if(c, less(x, m, x->v.m.size), false, s, NULL) : s;
 }
 
 /* ---- wide stores ---- */
@@ -151,19 +145,17 @@ static Stmt *wide_results(Mx *x) {
 
 Stmt *mx_results(Mx *x) {
   if (x->t.wide) return wide_results(x);
-  IrCtx *c = x->c;
-  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED),
+  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", 2 * x->ni / x->keeps, FOR_UNROLLED),
        h = loop(x, "h", 2, FOR_UNROLLED);
-  ExprId at = ex_add(c, scaled(x, ex_add(c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4), scaled(x, var(x, h.v), 2));
-  Stmt *s = neighbours(x, result_row(x, var(x, i.v), var(x, h.v)), result_col(x, var(x, j.v)), at, x->t.split == 1);
-  return around(x, i, around(x, h, around(x, j, s)));
+  ExprId row = result_row(x, var(x, i.v), var(x, h.v)), at = mx_sum(x, var(x, i.v), var(x, h.v), var(x, j.v));
+  return around(x, i, around(x, h, around(x, j, neighbours(x, row, result_col(x, var(x, j.v)), at, x->t.split == 1))));
 }
 
 /* The second kernel of a split sum: a thread adds up the parts of one or two neighbours, in their order. */
 enum { ADDERS = 128 };
 Stmt *mx_add_up(Mx *x) {
   IrCtx *c = x->c;
-  int w = in_pairs(x) ? 2 : 1;
+  int w = together(x, &x->v.n, 2) ? 2 : 1;
   int64_t all = x->v.batch.size * x->v.m.size * (x->v.n.size / w);
   Loop block = loop(x, "blockIdx.x", i64_ceildiv(all, ADDERS), FOR_BLOCK_X),
        thread = loop(x, "threadIdx.x", ADDERS, FOR_THREAD_X), z = loop(x, "z", w, FOR_UNROLLED),
@@ -185,29 +177,29 @@ Stmt *mx_add_up(Mx *x) {
 }
 
 /* A cluster's blocks add up among themselves: each leaves its sums in its shared memory, by thread, and adds up every so
- * manieth pair of neighbours of all blocks, in their order. Nobody leaves before all have read. */
+ * manieth group of neighbours of all blocks, in their order. Nobody leaves before all have read. */
 Stmt *mx_add_up_here(Mx *x) {
   IrCtx *c = x->c;
-  int n = x->mi * x->ni * 2, by = x->t.split; /* pairs of a thread, blocks */
-  Loop z = loop(x, "z", 2 * n, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(n, by), FOR_UNROLLED),
-       zero = loop(x, "z", 2, FOR_UNROLLED), part = loop(x, "part", by, FOR_UNROLLED),
-       i = loop(x, "i", 2, FOR_UNROLLED);
+  int w = x->keeps, in_row = 2 * x->ni / w, n = x->mi * 2 * in_row, by = x->t.split; /* groups of a thread, blocks */
+  Loop z = loop(x, "z", w * n, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(n, by), FOR_UNROLLED),
+       zero = loop(x, "z", w, FOR_UNROLLED), part = loop(x, "part", by, FOR_UNROLLED),
+       i = loop(x, "i", w, FOR_UNROLLED);
   ExprId tid = var(x, x->tid);
   Stmt *s = slices_done(x); /* copies of nothing were on their way to them */
   Stmt *keep = store(x, x->mine, ex_add(c, scaled(x, var(x, z.v), x->threads), tid), element(x, x->acc, var(x, z.v)));
   s = seq(x, seq(x, s, around(x, z, keep)), call(x, IN_CLUSTER_SYNC, 0, NULL));
-  ExprId pair = ex_add(c, scaled(x, var(x, turn.v), by), x->part);
+  ExprId group = ex_add(c, scaled(x, var(x, turn.v), by), x->part);
   Stmt *sum = around(x, zero, store(x, x->total, var(x, zero.v), ex_flt(c, DT_F32, 0)));
-  ExprId from = ex_add(c, scaled(x, ex_add(c, scaled(x, pair, 2), var(x, i.v)), x->threads), tid);
+  ExprId from = ex_add(c, scaled(x, ex_add(c, scaled(x, group, w), var(x, i.v)), x->threads), tid);
   ExprId args[] = {element(x, x->other, var(x, i.v)), element(x, x->mine, from), var(x, part.v)};
   Stmt *add =
       store(x, x->total, var(x, i.v), ex_add(c, element(x, x->total, var(x, i.v)), element(x, x->other, var(x, i.v))));
   sum = seq(x, sum, around(x, part, seq(x, around(x, i, call(x, IN_CLUSTER_READ, 3, args)), around(x, i, add))));
-  ExprId tile = tidy(x, quot(x, pair, 2));
+  ExprId half = rest(x, mx_lanes(x) ? quot(x, group, in_row) : group, 2), row = quot(x, group, 2 * in_row),
+         col = rest(x, mx_lanes(x) ? group : quot(x, group, 2), in_row);
   x->acc = x->total;
-  Stmt *out = neighbours(x, result_row(x, quot(x, tile, x->ni), rest(x, pair, 2)), result_col(x, rest(x, tile, x->ni)),
-                         num(x, 0), true);
+  Stmt *out = neighbours(x, result_row(x, tidy(x, row), tidy(x, half)), result_col(x, tidy(x, col)), num(x, 0), true);
   sum = seq(x, sum, out);
-  if (n % by) sum = st_if(c, less(x, pair, n), false, sum, NULL);
+  if (n % by) sum = st_if(c, less(x, group, n), false, sum, NULL);
   return seq(x, seq(x, s, around(x, turn, sum)), call(x, IN_CLUSTER_SYNC, 0, NULL));
 }

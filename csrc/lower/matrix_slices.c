@@ -98,7 +98,7 @@ static void lie(Mx *x, Side *s) {
     next_row =
         contiguous(x, s, r->var[r->n - 1], r->extent[r->n - 1], w < SMALL_FACTOR ? w : r->extent[r->n - 1], false);
   }
-  s->by_k = x->bytes == 4 || along_k > along_rows || (along_k == along_rows && !next_row);
+  s->by_k = (x->bytes == 4 && !mx_lanes(x)) || along_k > along_rows || (along_k == along_rows && !next_row);
   s->by_k |= mx_grouped(x) && !in_panels(x, s);
   s->rows_first = along_k == 1 && next_row;
   s->vec = s->by_k ? along_k : along_rows;
@@ -109,11 +109,12 @@ static void lie(Mx *x, Side *s) {
   s->line = s->by_k ? x->t.block_k : s->block;
   s->panel = mx_grouped(x) && s->line * x->bytes > GROUP_LINE ? GROUP_LINE / x->bytes : s->line;
   int chunks = s->panel * x->bytes / MX_CHUNK;
+  bool in_order = mx_lanes(x) && !s->by_k; /* lanes read neighbours of a line, which are in different banks */
   bool power = chunks > 1 && (chunks & (chunks - 1)) == 0 && s->panel * x->bytes % MX_CHUNK == 0;
-  s->mask = !power ? 1 : chunks < 8 ? chunks : 8;
+  s->mask = !power || in_order ? 1 : chunks < 8 ? chunks : 8;
   s->shift = 8 / s->mask;
   s->pitch =
-      (s->panel * x->bytes + MX_CHUNK - 1) / MX_CHUNK * (MX_CHUNK / x->bytes) + (power ? 0 : MX_CHUNK / x->bytes);
+      (s->panel * x->bytes + MX_CHUNK - 1) / MX_CHUNK * (MX_CHUNK / x->bytes) + (power || in_order ? 0 : MX_CHUNK / x->bytes);
 }
 
 /* The axis of k that runs fastest is the one along which most can be copied at once. */

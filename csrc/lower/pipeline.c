@@ -23,7 +23,8 @@ static const LowPass PASSES[] = {{"simplify", pass_simplify},
                                  {"prefetch", pass_prefetch},
                                  {"sync", pass_sync},
                                  {"allreduce", pass_allreduce},
-                                 {"intrinsics", pass_intrinsics}};
+                                 {"intrinsics", pass_intrinsics},
+                                 {"scalars", pass_scalars}};
 const LowPass *low_passes(int *n) {
   *n = NS_COUNT(PASSES);
   return PASSES;

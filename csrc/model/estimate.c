@@ -51,6 +51,8 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
  * one H200) and, at half the weight, to 485 of warps of smaller shapes: the best of the first three is 1.2 % slower than the best of
  * all in the geometric mean (where a case is left out, too), rank correlation 0.79 within a case. */
 static const double MATRIX_PEAK[] = {0.99, 0.94}; /* of what gpu_matrix_peak gives: warps, warpgroups */
+#define LANES_PEAK 0.85    /* of the lanes' peak, where nothing else is to be done */
+#define LANES_WARPS 6.0    /* per multiprocessor for full issue */
 #define MATRIX_WARPS 4.0                          /* per multiprocessor for full issue */
 #define MATRIX_ALONE 0.45   /* of the peak, where fragments are loaded right before they are multiplied */
 #define MATRIX_L2 3.1       /* of the cache's bandwidth: neighbouring blocks ask for the same lines */
@@ -73,8 +75,11 @@ static const double MATRIX_PEAK[] = {0.99, 0.94}; /* of what gpu_matrix_peak giv
 static double matrix_round(const GpuMachine *m, const KernelFacts *k, double resident) {
   double sms = m->sms, mine = resident / k->blocks; /* share of all blocks that one multiprocessor has */
   double used = fmin(sms, k->blocks), l2 = m->l2 * MATRIX_L2 * fmin(1, used / (0.6 * sms));
-  double busy = fmin(1, resident * k->threads / GPU_WARP / MATRIX_WARPS) * (k->matrix_alone ? MATRIX_ALONE : 1);
-  double peak = MATRIX_PEAK[k->matrix_groups] * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) / sms;
+  double busy = fmin(1, resident * k->threads / GPU_WARP / (k->matrix_lanes ? LANES_WARPS : MATRIX_WARPS)) *
+                (k->matrix_alone ? MATRIX_ALONE : 1);
+  double peak = k->matrix_lanes
+                    ? LANES_PEAK * m->peak / (1 + k->matrix_loads) / sms
+                    : MATRIX_PEAK[k->matrix_groups] * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) / sms;
   double bytes = k->global_bytes + MATRIX_LINES * (GPU_LINE / k->matrix_line - 1) * k->mem.fill_bytes;
   double part[] = {k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock, bytes * mine * used / l2};
   double longest = 0, all = 0;

@@ -1,4 +1,4 @@
-/* Closed forms of products on tensor cores (lower/matrix.c): everything follows from the tile and the sizes of the matrices.
+/* Closed forms of products on tensor cores, or by lanes (lower/matrix.c): everything follows from the tile and the sizes of the matrices.
  * Slices are copied in whole lines and fragments are read without conflicts, so no addresses need to be looked at.
  */
 #include "model/facts.h"
@@ -23,6 +23,7 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   const char *why;
   if (!matrix_view(s, stage, t->transposed, state_inlined_bodies(s, false), &v, &why)) return false;
   KernelFacts *k = g->k;
+  bool lanes = matrix_lanes(t);
   int bytes = dtype_bytes(v.type);
   double step = 32.0 / bytes, warps = matrix_threads(t) / (double)GPU_WARP,
          sums = (double)t->warp_m * t->warp_n / matrix_team(t);
@@ -36,13 +37,14 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->blocks = rows * cols * batch * t->split;
   k->threads = GPU_WARP * warps;
   k->shared_bytes = (double)matrix_shared_bytes(t, v.type, g->t);
-  k->local_elems = sums + matrix_sets(t, v.type) * fragments;
-  k->ops = t->terms * 2 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
+  k->local_elems = lanes ? matrix_registers(t, v.type) - GPU_MATRIX_ADDRESSES : sums + matrix_sets(t, v.type) * fragments;
+  k->ops = (lanes ? 1 : t->terms) * 2.0 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
   k->matrix_bytes = bytes;
+  k->matrix_lanes = lanes;
   k->matrix_groups = t->warpgroups > 0;
   k->matrix_wide = t->wide;
   k->matrix_halves = t->wide && facts_bytes(s, s->stage.at[stage].op->out[0]) == 2 ? out : 0;
-  k->matrix_alone = matrix_sets(t, v.type) == 1;
+  k->matrix_alone = !lanes && matrix_sets(t, v.type) == 1;
   k->matrix_ahead = matrix_ahead(t);
   k->matrix_tiles = tiles;
   k->matrix_share = 2 * (double)v.m.size * (double)v.n.size * (double)v.k.size * batch / k->ops;
@@ -56,7 +58,10 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
       t->split > 1 && k->matrix_cluster < 2 ? t->split * batch * (double)v.m.size * (double)v.n.size * 4 : 0;
   k->global_bytes = k->mem.fill_bytes + (k->matrix_parts > 0 ? k->matrix_parts : out);
   k->unique_bytes = read_bytes(s->ctx, v.a) + read_bytes(s->ctx, v.b) + out;
-  double reads = t->block_k / step * warps * (t->warpgroups ? operands : fragments); /* of 128 bytes, for one slice */
+  double own = 2.0 / LANE_STEP * (matrix_lane_rows(t) + matrix_lane_columns(t)); /* half a warp at a time */
+  double reads = warps * (lanes ? t->block_k * own
+                                : t->block_k / step * (t->warpgroups ? operands : fragments)); /* of 128 bytes, for one slice */
+  k->matrix_loads = lanes ? own / 2 / (matrix_lane_rows(t) * matrix_lane_columns(t)) : 0;
   k->shared_reads = k->blocks * tiles * reads * GPU_WARP;
   k->mem.wavefronts = k->blocks * tiles * (slice / GPU_LINE + reads);
   return true;

@@ -124,7 +124,7 @@ static void kernel_vector(const GpuMachine *m, const KernelFacts *k, double *v) 
   double taken = 4 * k->shared_reads;
   double move[] = {a->fill_bytes, taken, a->fill_bytes > 0 ? k->ops / a->fill_bytes : 0, taken > 0 ? k->ops / taken : 0,
                    k->barriers};
-  double math = k->matrix_bytes ? k->ops / (gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) * w.tail * w.lane)
+  double math = k->matrix_bytes && !k->matrix_lanes ? k->ops / (gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) * w.tail * w.lane)
                                 : k->ops / (m->peak * w.tail * w.lane * fmin(1, fmax(o.occ, 1.0 / 64) / 0.25));
   double time[] = {math, k->unique_bytes / m->dram, k->global_bytes / m->l2, a->wavefronts / (m->sms * m->clock),
                    k->barriers * ceil(w.waves) * 20e-9};
@@ -139,9 +139,9 @@ static void kernel_vector(const GpuMachine *m, const KernelFacts *k, double *v) 
   v[V_SECTORS] = accesses > 0 ? a->sectors / accesses : 0;
   for (int i = 0; i < NS_COUNT(move); i++) v[V_MOVE + i] = move[i];
   v[V_STAGES] = k->stages;
-  v[V_UNUSED] = k->matrix_possible; /* where matrix units are not used V_MATRIX and the five after it stay 0 */
+  v[V_UNUSED] = k->matrix_possible; /* of loops V_MATRIX and the five after it stay 0, of lanes the first */
   if (k->matrix_bytes) {
-    v[V_MATRIX] = 1, v[V_MATRIX + 1] = k->matrix_share, v[V_MATRIX + 2] = k->matrix_bytes == 4;
+    v[V_MATRIX] = !k->matrix_lanes, v[V_MATRIX + 1] = k->matrix_share, v[V_MATRIX + 2] = k->matrix_bytes == 4;
     v[V_MATRIX + 3] = k->matrix_tiles, v[V_MATRIX + 4] = k->ops / k->mem.fill_bytes;
     v[V_MATRIX + 5] = k->local_elems;
   }

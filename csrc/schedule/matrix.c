@@ -1,4 +1,4 @@
-/* Products of matrices on tensor cores: the step, and what it says of a computation (spec 07 §7.8.2, items 4 to 6).
+/* Products of matrices on tensor cores, or by lanes: the step, and what it says of a computation (spec 07 §7.8.2, items 4 to 6).
  *
  * Dense layers, batched products in every transposition and convolutions are sums of products of two factors. Each axis of
  * the result occurs in one factor (then it is part of the rows m or of the columns n) or in both (a batch); each axis of the
@@ -7,6 +7,8 @@
  * its elements. Nothing is rewritten: lowering (lower/matrix.c) makes the whole kernel from this view and from the numbers
  * of the step, which is why one step is all that a candidate needs. The stage behind the sum may do what it likes with the
  * one element of the sum that it reads: biases, activations and residuals are part of the kernel.
+ *
+ * With no term (by lanes) the same kernel has float32 multiplied and added by the threads themselves, strictly.
  */
 #include <string.h>
 #include "schedule/internal.h"
@@ -28,6 +30,7 @@ int matrix_numbers(const MatrixTile *t, int64_t *x) {
   return t->wide ? MATRIX_FIELDS : t->warpgroups ? MATRIX_WIDE : t->terms != 1 ? MATRIX_WARPGROUPS : MATRIX_TERMS;
 }
 
+bool matrix_lanes(const MatrixTile *t) { return t->terms == 0; }
 int matrix_team(const MatrixTile *t) { return t->warpgroups ? GPU_WARPGROUP : GPU_WARP; }
 int matrix_threads(const MatrixTile *t) { return matrix_team(t) * (t->block_m / t->warp_m) * (t->block_n / t->warp_n); }
 int matrix_ahead(const MatrixTile *t) { return t->stages - (t->warpgroups > 1 ? 2 : 1); }
@@ -60,10 +63,11 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   if (t->warp_m * t->warp_n / matrix_team(t) > MAX_ACCUMULATORS) return "a thread keeps at most 128 sums";
   if (matrix_threads(t) > MAX_WARPS * GPU_WARP) return "a block has at most 32 warps";
   if (t->split < 1 || t->split > MAX_SPLIT) return "1 to 64 blocks share a sum";
-  if (t->terms != 1 && (t->terms != 3 || step != 8))
-    return "a product of float32 is one of TF32 or the sum of 3, any other is one";
+  if (t->terms != 1 && ((t->terms != 0 && t->terms != 3) || step != 8))
+    return "a product of float32 is one of TF32, the sum of 3 or, with 0, its own; any other is one";
   if (t->stages < 2 || t->stages > MAX_STAGES) return "it has 2 to 8 stages";
   if (t->wide < 0 || t->wide > 1) return "its stores are wide (1) or not (0)";
+  if (matrix_lanes(t) && (t->wide || t->warpgroups)) return "lanes that multiply by themselves have neither wide stores nor warpgroups";
   if (t->wide && t->split > 1) return "wide stores are for sums that one block adds up: no split";
   return t->warpgroups ? group_fault(t, type) : NULL;
 }
@@ -104,14 +108,22 @@ int matrix_wide_room(const MatrixTile *t) {
   return by_rows > by_columns ? by_rows : by_columns;
 }
 
+int matrix_lane_rows(const MatrixTile *t) { return t->warp_m / 8; }
+int matrix_lane_columns(const MatrixTile *t) { return t->warp_n / 4; }
+
 int matrix_sets(const MatrixTile *t, DType type) {
   if (t->warpgroups) return 0;
+  if (matrix_lanes(t)) return 1;
   int mi = t->warp_m / 16, ni = t->warp_n / 8, steps = t->block_k / (32 / dtype_bytes(type));
   return steps % 2 == 0 && mi * ni * 4 + 2 * (mi * 4 + ni * 2) <= MAX_HELD ? 2 : 1;
 }
 
 int matrix_registers(const MatrixTile *t, DType type) {
   int mi = t->warp_m / 16, ni = t->warp_n / 8;
+  if (matrix_lanes(t)) {
+    int rows = matrix_lane_rows(t), columns = matrix_lane_columns(t);
+    return rows * columns + LANE_STEP * (rows + columns) + GPU_MATRIX_ADDRESSES;
+  }
   return mi * ni * 4 * GPU_WARP / matrix_team(t) + matrix_sets(t, type) * (mi * 4 + ni * 2) + GPU_MATRIX_ADDRESSES;
 }
 
@@ -318,7 +330,7 @@ const char *state_math(State *s) {
     const MatrixTile *t = s->stage.at[i].matrix;
     if (!t || !matrix_view(s, i, false, state_inlined_bodies(s, false), &v, &why) || v.type.bits < 32) continue;
     if (t->terms == 1) return "tf32";
-    mode = "float32x3";
+    if (t->terms == 3) mode = "float32x3";
   }
   return mode;
 }

@@ -46,7 +46,7 @@ typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
  * shared memory at a time, and how many slices are there or in flight. transposed: the factor that the last dimension of the
  * result belongs to gives the rows. split: blocks that share the sum of a tile, each a part of k; a second kernel adds up. */
 /* warpgroups: 0: each tile of a warp is a warp's (mma.sync); else a warpgroup's (wgmma), which multiplies so many slices at a time,
- * 1 or 2. wide: results pass through shared memory, so that each thread stores neighbours, and a warp lines of them. */
+ * 1 or 2. terms: products of TF32 that a product of float32 is the sum of; 0: lanes multiply float32 by themselves. wide: results pass through shared memory, so that each thread stores neighbours, and a warp lines of them. */
 enum { MATRIX_FIELDS = 11, MATRIX_TERMS = 8, MATRIX_WARPGROUPS, MATRIX_WIDE }; /* of a step; the last may be missing: 1, 0, 0 */
 typedef union {
   struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages, transposed, split, terms, warpgroups, wide; };
@@ -220,7 +220,7 @@ bool attach_any(const State *s, int stage, int iter); /* is some stage attached 
 /* ---- products on tensor cores (matrix.c) : 07 §7.8.2 ----
  * A stage at root, and the one reduction below it (the stage itself, or one computed at its last loop), seen as
  * C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n]. */
-enum { MATRIX_DIMS = 8 };
+enum { MATRIX_DIMS = 8, LANE_STEP = 4 }; /* LANE_STEP: of k, that a lane loads at a time */
 typedef struct { int n; VarId var[MATRIX_DIMS]; int64_t extent[MATRIX_DIMS], size; } MatrixIndex; /* the last runs fastest */
 typedef struct {
   int sum_stage; TensorId sum;   /* 0: the stage is the sum itself */
@@ -236,6 +236,9 @@ const char *state_math(State *s);
 /* Whether the machine can do such tiles; NULL, or why not. */
 MatrixTile matrix_tile(int n, const int64_t *numbers); /* of a step */
 int matrix_numbers(const MatrixTile *t, int64_t *numbers); /* of its step: how many of MATRIX_FIELDS */
+bool matrix_lanes(const MatrixTile *t);  /* by the threads' own multiplications of float32: no tensor cores */
+int matrix_lane_rows(const MatrixTile *t); /* of a lane, then */
+int matrix_lane_columns(const MatrixTile *t);
 int matrix_team(const MatrixTile *t);    /* threads that compute a warp's tile: those of a warp, or of a warpgroup */
 int matrix_threads(const MatrixTile *t); /* of a block */
 int matrix_ahead(const MatrixTile *t);   /* slices that are copied before they are needed */

@@ -234,11 +234,8 @@ bool plan_kernel_fits(const HwParams *hw, const PlanKernel *k, const Step *steps
   return gpu_fits(hw, &need) == FIT_OK;
 }
 
-/* On tensor cores warps' products and warpgroups' have a sketch each, which differ in this alone: numbers that a step leaves out
- * are known. */
-static bool by_warpgroups(const Step *s) { return matrix_tile(s->n, s->list).warpgroups != 0; }
-
-/* The sketch that a complete candidate was made from: its steps begin with the sketch's, sizes apart; -1: none. */
+/* The sketch that a complete candidate was made from: its steps begin with the sketch's, sizes apart; -1: none. Of products each
+ * family has its own: numbers that a step leaves out are known. */
 int plan_sketch_of(const MakeEnv *m, int n, const Step *steps) {
   for (int i = 0; i < m->n_sketch; i++) {
     const State *s = m->sketch[i];
@@ -248,7 +245,7 @@ int plan_sketch_of(const MakeEnv *m, int n, const Step *steps) {
       const Step *p = &s->step.at[k], *q = &steps[k];
       if (p->kind != q->kind || p->stage != q->stage || p->iter != q->iter || p->a != q->a || p->extent != q->extent)
         break;
-      if (p->kind == STEP_MM ? by_warpgroups(p) != by_warpgroups(q) : p->n != q->n) break;
+      if (p->kind == STEP_MM ? tensor_family(p) != tensor_family(q) : p->n != q->n) break;
     }
     if (k == s->step.len) return i;
   }

@@ -19,6 +19,7 @@ SearchParams search_params_default(void) {
                         .num_iters = 4,
                         .max_innermost_split_factor = 64,
                         .max_vectorize_size = 16,
+                        .lanes = 1,
                         .cpu_structure = "SSRSRS",
                         .gpu_structure = "SSSRRSRS",
                         .extended = true}; /* states_per_tiling*: no limit; the package's are in search_policy.py */
@@ -93,6 +94,8 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
       "search parameters: warpgroups %d is neither 0 (never), 1 (where tensor cores are used) nor 2 (products of two "
       "slices at a time, too)",
       par->warpgroups);
+  err_check(e, par->lanes == 0 || par->lanes == 1,
+            "search parameters: lane_products %d is neither 0 (never) nor 1 (for products of float32)", par->lanes);
   err_check(e, par->wide_stores == 0 || par->wide_stores == 1,
             "search parameters: wide_stores %d is neither 0 (never) nor 1 (where tensor cores are used)",
             par->wide_stores);

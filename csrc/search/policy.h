@@ -6,8 +6,6 @@
 enum { CHUNK = 16 }; /* slots that one item of work fills */
 
 /* ---- memo.c ---- */
-/* Kinds of programs: of loops, or products on tensor cores by instructions of warps or of warpgroups. */
-typedef enum { FAMILY_LOOPS, FAMILY_PARTS, FAMILY_WARPS, FAMILY_WARPGROUPS, FAMILIES } Family;
 typedef struct Memo Memo;
 enum { MET_REFUSED = 1, MET_ESTIMATE = 2, MET_BAD = 4 };
 typedef struct {

@@ -37,7 +37,7 @@ static void add_measured(Policy *p, Arena *a, CandVec *init) {
 static Family family_of(int n, const Step *step) {
   int at = tensor_step(n, step);
   if (at < 0) return sums_of_parts(n, step) ? FAMILY_PARTS : FAMILY_LOOPS;
-  return matrix_tile(step[at].n, step[at].list).warpgroups ? FAMILY_WARPGROUPS : FAMILY_WARPS;
+  return tensor_family(&step[at]);
 }
 
 /* How the output is cut: the splits into the most levels (as long as a tiling structure has more S than R). States that
@@ -155,8 +155,8 @@ void take(Policy *p, int n, const Cand *c, int room, int *n_out, Candidate **out
 }
 
 /* ---- loops and tensor cores, sums of one and of two kernels share the trials ----
- * The estimate compares families of programs (loops, sums in parts, warps' and warpgroups' products) that it was fitted to one by one. So measurements decide between them: of each
- * some are measured before its scores alone count. */
+ * The estimate compares families of programs (loops, sums in parts, products by lanes, warps and warpgroups) that it was fitted to one
+ * by one. So measurements decide between them: of each some are measured before its scores alone count. */
 enum { FAMILY_LEAST = 4, FAMILY_SHARE = 8 }; /* so many in all; one for each so many of a batch; and of the children */
 
 /* How many of a batch are of the family that was picked too seldom; *family: which one that is. */

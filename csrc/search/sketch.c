@@ -487,9 +487,9 @@ StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a) {
     layer.at = d.next.at, layer.len = d.next.len, layer.cap = d.next.cap;
   }
   reopen_rfactor_splits(&out);
-  for (int groups = 0; groups < 2 && full_gpu; groups++) {
+  for (Family by = FAMILY_LANES; by <= FAMILY_WARPGROUPS && full_gpu; by++) {
     State *matrix = state_init(c, t->dag);
-    if (tensor_sketch(env, matrix, groups)) sp_list_add(a, &out, matrix->step.len, matrix->step.at, 0);
+    if (tensor_sketch(env, matrix, by)) sp_list_add(a, &out, matrix->step.len, matrix->step.at, 0);
   }
   return out;
 }

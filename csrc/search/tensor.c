@@ -1,16 +1,17 @@
-/* Tensor cores as a variant of a task: where its one sum is a product of matrices, there is a sketch that has the whole
+/* Products by one step as variants of a task: where its one sum is a product of matrices, there is a sketch that has the whole
  * kernel made by one step (schedule/matrix.c), beside those of the rule table. Its numbers are what is open.
  *
  * They are drawn so that the device takes them: what a warp computes, how warps lie in the block, the slice of the sum and
  * how many of them are in shared memory; tiles far larger than the matrices, and grids that leave most of the device idle
  * although smaller tiles exist, are drawn less often. A mutation halves or doubles one number, or turns the product around.
- * Warpgroups (wgmma) are a family of their own with a sketch of its own, for their tiles are others. Whether results pass
- * through shared memory is open where a search parameter says so.
+ * Warpgroups (wgmma) are a family of their own with a sketch of its own, for their tiles are others; so are lanes, which multiply
+ * float32 strictly. Whether results pass through shared memory is open where a search parameter says so.
  */
 #include "search/space.h"
 #include <string.h>
 
 enum { TRIES = 64, TURNED_ONE_IN = 6 };
+enum { LANE_PRODUCTS = 1024 }; /* of a lane and a slice, which all are statements: beyond, compilers take seconds */
 
 static const Target *target(const MakeEnv *m) { return &m->task->target; }
 
@@ -41,7 +42,7 @@ static bool view_of(State *s, int stage, MatrixView *v) {
 
 /* How much of what the instructions compute is asked for, at best: a side of one is padded to 8, the other to 16. Less than
  * WORTH (a depthwise convolution: one column, nine terms) is not looked at. */
-static const double WORTH = 0.1;
+static const double WORTH = 0.1, LANES_WORTH = 0.4;
 static double filled(int64_t n, int64_t step) { return (double)n / (double)(i64_ceildiv(n, step) * step); }
 static double asked_for(const MatrixView *v) {
   double m = filled(v->m.size, 16) * filled(v->n.size, 8), turned = filled(v->m.size, 8) * filled(v->n.size, 16);
@@ -64,20 +65,37 @@ DType tensor_factors(State *s) {
   return one_product(s, &root, &v) ? v.type : (DType){0};
 }
 
-bool tensor_sketch(const SketchEnv *env, State *s, bool warpgroups) {
+Family tensor_family(const Step *s) {
+  const MatrixTile t = matrix_tile(s->n, s->list);
+  return matrix_lanes(&t) ? FAMILY_LANES : t.warpgroups ? FAMILY_WARPGROUPS : FAMILY_WARPS;
+}
+
+/* May the family compute such products? Float32 that may not lose bits is multiplied by lanes alone. */
+static bool allowed(const SketchEnv *env, Family by, const MatrixView *v) {
+  const SearchParams *par = env->par;
+  bool single = v->type.bits == 32, strict = single && par->tensor_cores < TENSOR_TF32;
+  if (by == FAMILY_LANES) return strict && par->lanes && asked_for(v) >= LANES_WORTH;
+  if (strict || par->tensor_cores == TENSOR_NEVER) return false;
+  if (by == FAMILY_WARPS) return true;
+  return par->warpgroups && matrix_groups(&env->task->target) && !(single && par->tensor_cores == TENSOR_FLOAT32X3);
+}
+
+bool tensor_sketch(const SketchEnv *env, State *s, Family by) {
   const Target *t = &env->task->target;
   int root;
   MatrixView v;
-  if (!env->par->extended || env->par->tensor_cores == TENSOR_NEVER) return false;
-  if (t->kind != TG_CUDA || t->gpu.sm < 80 || !one_product(s, &root, &v)) return false;
-  if (v.type.bits == 32 && env->par->tensor_cores < TENSOR_TF32) return false;
+  if (!env->par->extended || t->kind != TG_CUDA || t->gpu.sm < 80 || !one_product(s, &root, &v)) return false;
+  if (!allowed(env, by, &v)) return false;
   int64_t open[MATRIX_FIELDS];
-  bool three = v.type.bits == 32 && env->par->tensor_cores == TENSOR_FLOAT32X3;
-  if (warpgroups && (three || !env->par->warpgroups || !matrix_groups(t))) return false;
+  bool three = v.type.bits == 32 && env->par->tensor_cores == TENSOR_FLOAT32X3, groups = by == FAMILY_WARPGROUPS;
   for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
-  open[MATRIX_TERMS] = three ? 3 : 1;
-  if (!warpgroups || env->par->warpgroups == 1) open[MATRIX_WARPGROUPS] = warpgroups;
-  int n = env->par->wide_stores ? MATRIX_FIELDS : warpgroups ? MATRIX_WIDE : three ? MATRIX_WARPGROUPS : MATRIX_TERMS;
+  open[MATRIX_TERMS] = by == FAMILY_LANES ? 0 : three ? 3 : 1;
+  if (!groups || env->par->warpgroups == 1) open[MATRIX_WARPGROUPS] = groups;
+  int n = by == FAMILY_LANES        ? MATRIX_WARPGROUPS
+          : env->par->wide_stores ? MATRIX_FIELDS
+          : groups                ? MATRIX_WIDE
+          : three                 ? MATRIX_WARPGROUPS
+                                  : MATRIX_TERMS;
   state_apply(s, (Step){.kind = STEP_MM, .stage = root, .n = n, .list = open});
   return true;
 }
@@ -94,6 +112,7 @@ TensorPlan *tensor_plan(Arena *a, State *sketch) {
   if (at < 0 || !view_of(sketch, sketch->step.at[at].stage, &v)) return NULL;
   const Step *s = &sketch->step.at[at];
   TensorPlan p = {v, matrix_tile(s->n, s->list), s->n};
+  if (p.n < MATRIX_FIELDS) p.open.wide = 0;
   return arena_copy(a, &p, sizeof p);
 }
 
@@ -111,6 +130,7 @@ static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
   if (matrix_tile_fault(&t, p->v.type) ||
       matrix_shared_bytes(&t, p->v.type, target(m)) > hw.max_shared_memory_per_block)
     return false;
+  if (matrix_lanes(&t) && (int64_t)t.warp_m * t.warp_n / GPU_WARP * t.block_k > LANE_PRODUCTS) return false;
   int64_t threads = matrix_threads(&t);
   if (threads > hw.max_threads_per_block) return false;
   if (threads * matrix_registers(&t, p->v.type) > target(m)->gpu.regs) return false; /* they would spill */

@@ -24,7 +24,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(pathlib.Path(__file__).parents[k] / p) for k, p in ((2, "python"), (1, ""), (1, "search"))]
 
 import numpy as np
-from tensor_core_cases import ALLOWED, by_warpgroups, defined, dense, has_step, policy, ragged, unwritten
+from tensor_core_cases import ALLOWED, by_lanes, by_warpgroups, defined, dense, has_step, policy, ragged, unwritten
 
 import nestsmith as ns
 from nestsmith import _core, te, topi
@@ -37,7 +37,7 @@ OF_A_SHAPE = 5
 CORES = len(os.sched_getaffinity(0))
 TOOL_SECONDS = 180  # for a tool with its share of the cases
 TOOLS = {"memcheck": ["--padding", "256"], "racecheck": [], "synccheck": []}  # padding: what is read of the next array is found
-KINDS = ("warpgroups", "warps", "sums in parts on warps", "double buffers", "sums in two kernels", "sums over threads", "loops")
+KINDS = ("warpgroups", "warps", "sums in parts on warps", "lanes", "sums in parts by lanes", "double buffers", "sums in two kernels", "sums over threads", "loops")
 
 Case = collections.namedtuple("Case", "text kind manifest binary arrays")  # arrays: inputs and, last, the definition's result
 
@@ -61,22 +61,23 @@ def kind_of(state):
     if by_warpgroups(state):
         return KINDS[0]
     if has_step(state):
-        return KINDS[1] if "split 1" in str(state) else KINDS[2]
+        return KINDS[(3 if by_lanes(state) else 1) + ("split 1" not in str(state))]
     if "DB" in names or "RF" in names:
-        return KINDS[3] if "DB" in names else KINDS[4]
+        return KINDS[5] if "DB" in names else KINDS[6]
     over_threads = any(loop[1:3] in ((1, 6), (1, 8)) for stage in core.stages() for loop in stage[3])  # a reduction's, to x or y
-    return KINDS[5] if over_threads else KINDS[6]
+    return KINDS[7] if over_threads else KINDS[8]
 
 
 def picked(rng, states):
-    """Of one shape: two by warpgroups and two by warps, if there are such, one kind as good as the other, and others."""
+    """Of one shape: two by warpgroups and two by warps, or four by lanes, if there are such, one kind as good as the other, and others."""
     by_kind = collections.defaultdict(list)
     for k in rng.permutation(len(states)):
         by_kind[kind_of(states[k])].append(states[k])
-    order = [KINDS[0], KINDS[2], *(KINDS[3 + k] for k in rng.permutation(4)), KINDS[0], KINDS[1], KINDS[6], KINDS[2], KINDS[1]]
+    ordinary = [KINDS[5 + k] for k in rng.permutation(4)]
+    order = [*(KINDS[k] for k in (0, 2, 3, 4)), *ordinary, *(KINDS[k] for k in (0, 1, 3, 4, 8, 2, 1))]
     found = [(kind, by_kind[kind].pop()) for kind in order if by_kind[kind]]
-    ordinary = [x for x in found if x[0] in KINDS[3:]]
-    cores = [x for x in found if x[0] not in KINDS[3:]][: OF_A_SHAPE - 1]
+    ordinary = [x for x in found if x[0] in KINDS[5:]]
+    cores = [x for x in found if x[0] not in KINDS[5:]][: OF_A_SHAPE - 1]
     return (cores + ordinary)[:OF_A_SHAPE]
 
 

@@ -1,4 +1,4 @@
-"""Products whose sizes divide nothing, searched with tensor cores, and data with exact results: for the interpreter and for GPUs."""
+"""Products whose sizes divide nothing, searched with tensor cores and by lanes, and data with exact results: for the interpreter and for GPUs."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from nestsmith import _core, auto_scheduler, te, topi
 from nestsmith.numerics import to_bfloat16
 
 TARGET = "cuda -arch=sm_90"
-ALLOWED = (("float16", None), ("bfloat16", None), ("float32", "tf32"), ("float32", "float32x3"))  # element type, math of the task
+ALLOWED = (("float16", None), ("bfloat16", None), ("float32", "tf32"), ("float32", "float32x3"), ("float32", "strict"))  # element type, math of the task
 
 
 def dense(m, n, k, dtype):
@@ -42,7 +42,11 @@ def policy(tensors, seed=1, math=None, target=TARGET, model="random", **params):
 
 
 def has_step(state):
-    return "tensor cores" in str(state)
+    return "tensor cores" in str(state) or by_lanes(state)
+
+
+def by_lanes(state):
+    return "product by lanes" in str(state)
 
 
 def by_warpgroups(state):

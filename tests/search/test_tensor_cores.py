@@ -28,13 +28,23 @@ def sketches(tensors, **how):
     return [any(step[0] == "MM" for step in s.transform_steps) for s in policy(tensors, **how).generate_sketches()]
 
 
+def lanes(tensors, **how):
+    """As `sketches`, where all such steps are products by lanes."""
+    p = policy(tensors, **how)
+    found = [[step[2][8] for step in s.transform_steps if step[0] == "MM"] for s in p.generate_sketches()]
+    assert all(terms in ([], [0]) for terms in found)
+    return [terms == [0] for terms in found]
+
+
 def test_who_may_use_them():
     half, brain, single = (dense(40, 24, 72, t) for t in ("float16", "bfloat16", "float32"))
     for tensors in (half, brain):
         assert sketches(tensors) == sketches(tensors, tensor_cores=1) == [False, True, True]
         assert sketches(tensors, tensor_cores=0) == sketches(tensors, search_mode="compatible") == [False]
         assert sketches(tensors, target="cuda -arch=sm_75") == [False]
-    assert not any(sketches(single)) and not any(sketches(single, math="tf32", tensor_cores=1))
+    for how in ({}, {"math": "tf32", "tensor_cores": 1}, {"tensor_cores": 0}):  # strictly: by lanes
+        assert lanes(single, **how) == [False, True] and lanes(single, lane_products=0, **how) == [False]
+    assert lanes(single, search_mode="compatible") == lanes(single, target="cuda -arch=sm_75") == [False]
     for how in ({"math": "float32x3"}, {"math": "tf32"}, {"math": "tf32", "tensor_cores": 2}):
         assert sum(sketches(single, warpgroups=0, **how)) == 1
     with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 as float32x3"):
@@ -50,7 +60,7 @@ def test_who_may_use_them():
 def test_a_context_decides_for_tasks_that_are_not_told():
     single = dense(40, 24, 72, "float32")
     with transform.PassContext(config={"nestsmith.allow_tf32": True}):
-        assert any(sketches(single)) and not any(sketches(single, math="strict"))
+        assert any(sketches(single, lane_products=0)) and not any(sketches(single, math="strict", lane_products=0))
         assert policy(single, target="cuda -arch=sm_75").search_task.math == "strict"
     assert policy(single).search_task.math == "strict"
 
@@ -59,6 +69,7 @@ def test_what_would_fill_the_instructions_badly_is_not_looked_at():
     x, w = te.placeholder((1, 9, 9, 64), "float16", name="X"), te.placeholder((3, 3, 64, 1), "float16", name="W")
     assert not any(sketches([x, w, topi.nn.depthwise_conv2d_nhwc(x, w, 1, 1, 1)]))
     assert any(sketches(dense(1, 1000, 512, "float16")))  # a single row is worth it: an eighth
+    assert not any(sketches(dense(1, 1000, 512, "float32"))) and any(sketches(dense(4, 1000, 512, "float32")))  # to lanes half of it
 
 
 def test_winograd_is_never_computed_in_tf32():
@@ -82,6 +93,7 @@ def right(state, tensors, sm=90):
         (lambda: dense(33, 21, 40, "float16"), "tf32"),
         (lambda: convolution("NHWC", "float32"), "tf32"),
         (lambda: convolution("NCHW", "float32"), "float32x3"),
+        (lambda: convolution("NHWC", "float32"), "strict"),
     ],
 )
 def test_drawn_and_bred_states_are_right(make, math):
@@ -101,9 +113,9 @@ def test_any_schedule_of_any_shape_is_right(seed):
     """2,000 of them, 100 by each seed."""
     rng, tried = np.random.default_rng(seed), 0
     while tried < 100:
-        dtype, math = ALLOWED[tried % 4]
+        dtype, math = ALLOWED[tried // 5 % len(ALLOWED)]
         tensors = ragged(rng, dtype)
-        p = policy(tensors, seed=tried, math=math, target=f"cuda -arch=sm_{(80, 90)[seed % 2]}", wide_stores=tried // 5 % 2)
+        p = policy(tensors, seed=tried, math=math, target=f"cuda -arch=sm_{(80, 90)[seed % 2]}", wide_stores=tried // 25 % 2)
         for s in [s for s in p.sample_initial_population() if has_step(s)][:5]:
             right(core_state(s), tensors, int(p.search_task.target.arch[3:]))
             tried += 1
@@ -159,7 +171,7 @@ def test_what_is_drawn_where_splits_and_whole_sums_are_alike():
 def test_who_may_use_warpgroups():
     half, single = dense(40, 24, 72, "float16"), dense(40, 24, 72, "float32")
     assert sketches(half, warpgroups=1) == sketches(half) == [False, True, True] and sketches(half, warpgroups=0) == [False, True]
-    assert sum(sketches(single, math="tf32", warpgroups=1)) == 2 and not any(sketches(single, warpgroups=1))
+    assert sum(sketches(single, math="tf32", warpgroups=1)) == 2 and not any(sketches(single, warpgroups=1, lane_products=0))
     assert sum(sketches(single, math="float32x3", warpgroups=1)) == 1
     for sm in (80, 100, 120):
         assert sum(sketches(half, warpgroups=1, target=f"cuda -arch=sm_{sm}")) == 1

@@ -242,7 +242,9 @@ class SketchPolicy(SearchPolicy):
         products of matrices (dense, batched products, convolutions) on the tensor cores of CUDA devices from compute
         capability 8.0 on: 0 never, 1 those of float16 and bfloat16, which are added up in float32, 2 those of float32 as
         well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is "tf32", 3 instead with three such
-        products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these modes, 1 for others. ``warpgroups``:
+        products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these modes, 1 for others. ``lane_products``: 1 adds such
+        programs for float32 that stays float32, in which slices of the factors are copied while others are multiplied, by the
+        threads themselves, and blocks may share a sum; 0: never. ``warpgroups``:
         1 adds programs that do this by instructions of four warps (``wgmma``, compute capability 9.0), for which TF32 factors
         are cut off, not rounded, 2 such of two slices at a time as well; 0: never. ``wide_stores``: 1 lets programs on tensor
         cores pass their results through shared memory, so that a warp stores whole lines, 0: never; "auto": 1 on compute
@@ -274,6 +276,7 @@ class SketchPolicy(SearchPolicy):
         "states_per_tiling": 8,
         "double_buffer_prob": 0.0,
         "tensor_cores": "auto",
+        "lane_products": 1,
         "warpgroups": 1,
         "wide_stores": "auto",
         "descent": 0.1,
