@@ -31,10 +31,10 @@ bool mx_grouped(const Mx *x) { return x->t.warpgroups && !mx_plain(x); }
 static ExprId lane(Mx *x) { return rest(x, var(x, x->tid), GPU_WARP); }
 
 ExprId mx_warp_row(Mx *x) { /* of A that the warp's tile begins with, and of B */
-  return scaled(x, quot(x, quot(x, var(x, x->tid), x->team), x->t.block_n / x->t.warp_n), x->t.warp_m);
+  return scaled(x, quot(x, quot(x, mx_member(x), x->team), x->t.block_n / x->t.warp_n), x->t.warp_m);
 }
 ExprId mx_warp_col(Mx *x) {
-  return scaled(x, rest(x, quot(x, var(x, x->tid), x->team), x->t.block_n / x->t.warp_n), x->t.warp_n);
+  return scaled(x, rest(x, quot(x, mx_member(x), x->team), x->t.block_n / x->t.warp_n), x->t.warp_n);
 }
 /* Of the rows of a tile that its instruction i computes, those that the warp at hand keeps begin with this one. */
 ExprId mx_instruction_row(Mx *x, ExprId i) {
@@ -85,7 +85,7 @@ ExprId mx_acc_row(Mx *x, ExprId r) { return ex_add(x->c, quot(x, lane(x), 4), sc
 ExprId mx_acc_col(Mx *x, ExprId r) { return ex_add(x->c, scaled(x, rest(x, lane(x), 4), 2), rest(x, r, 2)); }
 
 ExprId mx_row(Mx *x, ExprId i, ExprId half) {
-  if (mx_lanes(x)) return ex_add(x->c, mx_warp_row(x), mx_lane_row(x, ex_add(x->c, scaled(x, i, 2), half)));
+  if (mx_lanes(x)) return ex_add(x->c, mx_warp_row(x), mx_lane_row(x, i));
   ExprId in = ex_add(x->c, mx_instruction_row(x, i), mx_acc_row(x, scaled(x, half, 2)));
   return ex_add(x->c, mx_warp_row(x), in);
 }
@@ -95,10 +95,8 @@ ExprId mx_col(Mx *x, ExprId j) {
   return ex_add(x->c, mx_warp_col(x), in);
 }
 ExprId mx_sum(Mx *x, ExprId i, ExprId half, ExprId j) {
-  int in_row = 2 * x->ni / x->keeps;
-  ExprId group = mx_lanes(x) ? ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, i, 2), half), in_row), j)
-                             : ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, i, in_row), j), 2), half);
-  return scaled(x, group, x->keeps);
+  ExprId group = ex_add(x->c, scaled(x, i, x->in_row), j);
+  return scaled(x, ex_add(x->c, scaled(x, group, x->halves), half), x->keeps);
 }
 
 static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
@@ -176,7 +174,7 @@ static Stmt *next_slice(Mx *x) {
 }
 
 static Stmt *start(Mx *x) {
-  Loop z = loop(x, "z", x->mi * x->ni * 4, FOR_UNROLLED);
+  Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
   Stmt *s = around(x, z, store(x, x->acc, var(x, z.v), ex_flt(x->c, DT_F32, 0)));
   for (int i = 0; i < x->ahead; i++) {
     s = seq(x, s, mx_copy(x, &x->a, num(x, i), num(x, i), COPY));
@@ -338,8 +336,9 @@ static void begin(Mx *x) {
   x->batch = tidy(x, quot(x, var(x, x->block[2]), x->t.split));
   x->part = tidy(x, rest(x, var(x, x->block[2]), x->t.split));
   mx_slices(x);
-  x->acc = array(x, "sums", DT_F32, SC_LOCAL, x->mi * x->ni * 4);
-  x->keeps = 2;
+  x->sums = x->t.warp_m * x->t.warp_n / x->team;
+  x->acc = array(x, "sums", DT_F32, SC_LOCAL, x->sums);
+  x->halves = x->keeps = 2, x->in_row = x->ni;
   if (mx_lanes(x))
     mx_lanes_begin(x);
   else {
@@ -350,8 +349,8 @@ static void begin(Mx *x) {
     x->passing = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->threads / GPU_WARP * matrix_wide_room(&x->t));
   x->place = array(x, "place", DT_I32, SC_LOCAL, 1);
   x->clustered = !mx_plain(x) && matrix_clustered(&x->t, x->env->t);
-  if (!x->clustered) return;
-  x->mine = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->t.block_m * x->t.block_n);
+  if (!x->clustered && x->t.teams == 1) return;
+  x->mine = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->sums * x->threads);
   x->other = array(x, "sum.of.block", DT_F32, SC_LOCAL, x->keeps);
   x->total = array(x, "total", DT_F32, SC_LOCAL, x->keeps);
 }
@@ -359,7 +358,7 @@ static void begin(Mx *x) {
 static Stmt *kernel(Mx *x) {
   BufferId sums = x->acc;
   Stmt *s = seq(x, start(x), steps(x));
-  s = seq(x, s, x->clustered ? mx_add_up_here(x) : mx_results(x));
+  s = seq(x, s, x->mine ? mx_add_up_here(x) : mx_results(x));
   bool fragments = mx_lanes(x) || !(mx_plain(x) || mx_grouped(x));
   BufferId local[] = {sums,
                       fragments ? x->fa : 0,

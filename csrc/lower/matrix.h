@@ -26,7 +26,8 @@ typedef struct {
   Side a, b;
   int bytes, step, threads, tiles; /* of an element; of k by one instruction; tiles along k */
   int mi, ni, sets;                /* instructions of a warp's tile, of 16x8 sums for each warp; sets of fragments */
-  int keeps;       /* sums of a row, neighbours of each other, that a lane keeps and stores together */
+  /* a thread's sums; instructions have two halves of rows; of a row, what is kept and stored together, and how often there is that */
+  int sums, halves, keeps, in_row;
   int team, ahead; /* threads that compute a warp's tile; slices that are copied before they are needed */
   VarId block[3], tid;
   ExprId batch, part; /* of the block at hand */
@@ -88,12 +89,14 @@ ExprId mx_instruction_row(Mx *x, ExprId i); /* of the rows of a tile that its in
 ExprId mx_acc_row(Mx *x, ExprId r); /* what the lane keeps in register r of an instruction: row in its 16x8 tile */
 ExprId mx_acc_col(Mx *x, ExprId r); /* and column */
 /* Of the block's tile: what the lane keeps of instruction i (the upper or lower half of its rows), the j-th neighbours of that. */
-ExprId mx_row(Mx *x, ExprId i, ExprId half);
+ExprId mx_row(Mx *x, ExprId i, ExprId half); /* i < mi, half < halves, j < in_row */
 ExprId mx_col(Mx *x, ExprId j); /* of the first neighbour */
 ExprId mx_sum(Mx *x, ExprId i, ExprId half, ExprId j); /* where that is among the sums; from there on */
 
 /* ---- matrix_lanes.c: products of float32 by the lanes themselves ---- */
 bool mx_lanes(const Mx *x);
+ExprId mx_team(Mx *x);   /* of those that share tiles along k, the thread's */
+ExprId mx_member(Mx *x); /* its number in there */
 void mx_lanes_begin(Mx *x); /* which way the slices lie is known */
 ExprId mx_lane_row(Mx *x, ExprId r); /* of the warp's tile: the lane's r-th row */
 ExprId mx_lane_col(Mx *x, ExprId c);
@@ -113,6 +116,6 @@ Stmt *mx_commit(Mx *x); /* what was copied is one group; NULL: nothing is on its
 
 /* ---- matrix_results.c: what becomes of the sums ---- */
 Stmt *mx_results(Mx *x);     /* the block's sums, or parts of sums, are stored */
-Stmt *mx_add_up_here(Mx *x); /* a cluster's blocks add up among themselves */
+Stmt *mx_add_up_here(Mx *x); /* a block's teams, and a cluster's blocks, add up among themselves */
 Stmt *mx_add_up(Mx *x);      /* the second kernel of a split sum */
 #endif

@@ -11,16 +11,27 @@
  * one after it, read the same place. So the row of a lane is made of all bits of its number but the first and the third, its column of
  * these. Lines along k exchange chunks (matrix_slices.c), so that the rows that are read together are in different banks; lines along the
  * rows of a factor need not.
+ *
+ * Teams of warps may share a tile: each multiplies its part of every slice, so that few sums still give large tiles to many lanes.
  */
 #include "lower/matrix.h"
 
 bool mx_lanes(const Mx *x) { return matrix_lanes(&x->t); }
 
 /* Neighbours along its rows that a lane loads at once. Along k there are pairs of columns, for these are stored together. */
-static int wide_rows(const Mx *x) { return x->a.by_k ? 1 : 2 * x->mi % LANE_STEP ? 2 : LANE_STEP; }
+static int wide_rows(const Mx *x) { return x->a.by_k || x->mi % 2 ? 1 : x->mi % LANE_STEP ? 2 : LANE_STEP; }
+
+ExprId mx_team(Mx *x) { return x->t.teams == 1 ? num(x, 0) : quot(x, var(x, x->tid), x->threads / x->t.teams); }
+ExprId mx_member(Mx *x) {
+  return x->t.teams == 1 ? var(x, x->tid) : rest(x, var(x, x->tid), x->threads / x->t.teams);
+}
 
 void mx_lanes_begin(Mx *x) {
-  x->keeps = x->b.by_k || 2 * x->ni % LANE_STEP ? 2 : LANE_STEP;
+  int columns = matrix_lane_columns(&x->t);
+  x->mi = matrix_lane_rows(&x->t);
+  x->halves = 1;
+  x->keeps = x->b.by_k || columns % LANE_STEP ? 2 : LANE_STEP;
+  x->in_row = columns / x->keeps;
   x->fa = array(x, "A.lane", DT_F32, SC_LOCAL, LANE_STEP * matrix_lane_rows(&x->t));
   x->fb = array(x, "B.lane", DT_F32, SC_LOCAL, LANE_STEP * matrix_lane_columns(&x->t));
 }
@@ -62,7 +73,8 @@ static ExprId place(Mx *x, const Own *o, ExprId n, ExprId kk) { /* of its n-th l
 
 static Stmt *load(Mx *x, Own o, ExprId slot, ExprId ks) {
   IrCtx *c = x->c;
-  ExprId k = scaled(x, ks, LANE_STEP), from, to;
+  int own_k = x->t.block_k / x->t.teams;
+  ExprId k = tidy(x, ex_add(c, scaled(x, mx_team(x), own_k), scaled(x, ks, LANE_STEP))), from, to;
   int w = o.s->by_k ? LANE_STEP : o.wide;
   Loop n = loop(x, "n", o.s->by_k ? o.n : o.n / w, FOR_UNROLLED), e = loop(x, "e", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED),
        kk = loop(x, "kk", LANE_STEP, FOR_UNROLLED);
@@ -82,7 +94,7 @@ static Stmt *load(Mx *x, Own o, ExprId slot, ExprId ks) {
 Stmt *mx_multiply_lanes(Mx *x, ExprId slot) {
   IrCtx *c = x->c;
   Own a = own(x, true), b = own(x, false);
-  Loop ks = loop(x, "ks", x->t.block_k / LANE_STEP, FOR_UNROLLED), kk = loop(x, "kk", LANE_STEP, FOR_UNROLLED),
+  Loop ks = loop(x, "ks", x->t.block_k / x->t.teams / LANE_STEP, FOR_UNROLLED), kk = loop(x, "kk", LANE_STEP, FOR_UNROLLED),
        r = loop(x, "r", a.n, FOR_UNROLLED), q = loop(x, "c", b.n, FOR_UNROLLED);
   ExprId sum = ex_add(c, scaled(x, var(x, r.v), b.n), var(x, q.v));
   ExprId product = ex_mul(c, element(x, a.to, place(x, &a, var(x, r.v), var(x, kk.v))),

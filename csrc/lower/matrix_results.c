@@ -145,8 +145,8 @@ static Stmt *wide_results(Mx *x) {
 
 Stmt *mx_results(Mx *x) {
   if (x->t.wide) return wide_results(x);
-  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", 2 * x->ni / x->keeps, FOR_UNROLLED),
-       h = loop(x, "h", 2, FOR_UNROLLED);
+  Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->in_row, FOR_UNROLLED),
+       h = loop(x, "h", x->halves, FOR_UNROLLED);
   ExprId row = result_row(x, var(x, i.v), var(x, h.v)), at = mx_sum(x, var(x, i.v), var(x, h.v), var(x, j.v));
   return around(x, i, around(x, h, around(x, j, neighbours(x, row, result_col(x, var(x, j.v)), at, x->t.split == 1))));
 }
@@ -176,30 +176,43 @@ Stmt *mx_add_up(Mx *x) {
   return around(x, block, around(x, thread, st_alloc(c, x->acc, s)));
 }
 
-/* A cluster's blocks add up among themselves: each leaves its sums in its shared memory, by thread, and adds up every so
- * manieth group of neighbours of all blocks, in their order. Nobody leaves before all have read. */
+static Stmt *all_have_stored(Mx *x) {
+  return x->clustered ? call(x, IN_CLUSTER_SYNC, 0, NULL) : low_barrier(x->c);
+}
+
+/* total += what block `part` of the cluster, or this one, has at an index of its sums. */
+static Stmt *add_of(Mx *x, Loop i, ExprId from, ExprId part) {
+  ExprId at = var(x, i.v), total = element(x, x->total, at), mine = element(x, x->mine, from);
+  if (!x->clustered) return around(x, i, store(x, x->total, at, ex_add(x->c, total, mine)));
+  ExprId args[] = {element(x, x->other, at), mine, part};
+  Stmt *add = store(x, x->total, at, ex_add(x->c, total, element(x, x->other, at)));
+  return seq(x, around(x, i, call(x, IN_CLUSTER_READ, 3, args)), around(x, i, add));
+}
+
+/* A block's teams, and a cluster's blocks, add up among themselves: each thread leaves its sums in its block's shared memory, and
+ * adds up every so manieth group of neighbours of all teams and blocks, in their order. Nobody leaves before all have read. */
 Stmt *mx_add_up_here(Mx *x) {
   IrCtx *c = x->c;
-  int w = x->keeps, in_row = 2 * x->ni / w, n = x->mi * 2 * in_row, by = x->t.split; /* groups of a thread, blocks */
-  Loop z = loop(x, "z", w * n, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(n, by), FOR_UNROLLED),
-       zero = loop(x, "z", w, FOR_UNROLLED), part = loop(x, "part", by, FOR_UNROLLED),
-       i = loop(x, "i", w, FOR_UNROLLED);
-  ExprId tid = var(x, x->tid);
+  int w = x->keeps, n = x->sums / w, blocks = x->clustered ? x->t.split : 1, teams = x->t.teams, by = blocks * teams;
+  Loop z = loop(x, "z", x->sums, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(n, by), FOR_UNROLLED),
+       zero = loop(x, "z", w, FOR_UNROLLED), part = loop(x, "part", blocks, FOR_UNROLLED),
+       team = loop(x, "team", teams, FOR_UNROLLED), i = loop(x, "i", w, FOR_UNROLLED);
+  Stmt *keep = store(x, x->mine, ex_add(c, scaled(x, var(x, z.v), x->threads), var(x, x->tid)),
+                     element(x, x->acc, var(x, z.v)));
   Stmt *s = slices_done(x); /* copies of nothing were on their way to them */
-  Stmt *keep = store(x, x->mine, ex_add(c, scaled(x, var(x, z.v), x->threads), tid), element(x, x->acc, var(x, z.v)));
-  s = seq(x, seq(x, s, around(x, z, keep)), call(x, IN_CLUSTER_SYNC, 0, NULL));
-  ExprId group = ex_add(c, scaled(x, var(x, turn.v), by), x->part);
-  Stmt *sum = around(x, zero, store(x, x->total, var(x, zero.v), ex_flt(c, DT_F32, 0)));
-  ExprId from = ex_add(c, scaled(x, ex_add(c, scaled(x, group, w), var(x, i.v)), x->threads), tid);
-  ExprId args[] = {element(x, x->other, var(x, i.v)), element(x, x->mine, from), var(x, part.v)};
-  Stmt *add =
-      store(x, x->total, var(x, i.v), ex_add(c, element(x, x->total, var(x, i.v)), element(x, x->other, var(x, i.v))));
-  sum = seq(x, sum, around(x, part, seq(x, around(x, i, call(x, IN_CLUSTER_READ, 3, args)), around(x, i, add))));
-  ExprId half = rest(x, mx_lanes(x) ? quot(x, group, in_row) : group, 2), row = quot(x, group, 2 * in_row),
-         col = rest(x, mx_lanes(x) ? group : quot(x, group, 2), in_row);
+  s = seq(x, seq(x, s, around(x, z, keep)), all_have_stored(x));
+  ExprId first = x->clustered ? ex_add(c, scaled(x, x->part, teams), mx_team(x)) : mx_team(x);
+  ExprId group = tidy(x, ex_add(c, scaled(x, var(x, turn.v), by), first));
+  ExprId from = scaled(x, ex_add(c, scaled(x, group, w), var(x, i.v)), x->threads);
+  from = ex_add(c, from, ex_add(c, scaled(x, var(x, team.v), x->threads / teams), mx_member(x)));
+  Stmt *sum = around(x, part, around(x, team, add_of(x, i, from, var(x, part.v))));
+  sum = seq(x, around(x, zero, store(x, x->total, var(x, zero.v), ex_flt(c, DT_F32, 0))), sum);
+  ExprId half = rest(x, group, x->halves), tile = quot(x, group, x->halves);
   x->acc = x->total;
-  Stmt *out = neighbours(x, result_row(x, tidy(x, row), tidy(x, half)), result_col(x, tidy(x, col)), num(x, 0), true);
+  Stmt *out = neighbours(x, result_row(x, tidy(x, quot(x, tile, x->in_row)), tidy(x, half)),
+                         result_col(x, tidy(x, rest(x, tile, x->in_row))), num(x, 0), x->clustered || x->t.split == 1);
   sum = seq(x, sum, out);
   if (n % by) sum = st_if(c, less(x, group, n), false, sum, NULL);
-  return seq(x, seq(x, s, around(x, turn, sum)), call(x, IN_CLUSTER_SYNC, 0, NULL));
+  s = seq(x, s, around(x, turn, sum));
+  return x->clustered ? seq(x, s, call(x, IN_CLUSTER_SYNC, 0, NULL)) : s;
 }

@@ -20,19 +20,21 @@ enum { MAX_HELD = 208 }; /* registers of sums and of two sets of fragments: one 
 enum { MAX_SIZE = INT32_MAX - 4 * MAX_BLOCK * MAX_SPLIT }; /* so that places behind the last tile fit 32 bits */
 
 MatrixTile matrix_tile(int n, const int64_t *x) {
-  MatrixTile t = {.number[MATRIX_TERMS] = 1};
+  MatrixTile t = {.number = {[MATRIX_TERMS] = 1, [MATRIX_TEAMS] = 1}};
   for (int i = 0; i < n; i++) t.number[i] = (int32_t)x[i];
   return t;
 }
 
 int matrix_numbers(const MatrixTile *t, int64_t *x) {
   for (int i = 0; i < MATRIX_FIELDS; i++) x[i] = t->number[i];
-  return t->wide ? MATRIX_FIELDS : t->warpgroups ? MATRIX_WIDE : t->terms != 1 ? MATRIX_WARPGROUPS : MATRIX_TERMS;
+  return t->teams > 1 ? MATRIX_FIELDS : t->wide ? MATRIX_TEAMS : t->warpgroups ? MATRIX_WIDE : t->terms != 1 ? MATRIX_WARPGROUPS : MATRIX_TERMS;
 }
 
 bool matrix_lanes(const MatrixTile *t) { return t->terms == 0; }
 int matrix_team(const MatrixTile *t) { return t->warpgroups ? GPU_WARPGROUP : GPU_WARP; }
-int matrix_threads(const MatrixTile *t) { return matrix_team(t) * (t->block_m / t->warp_m) * (t->block_n / t->warp_n); }
+int matrix_threads(const MatrixTile *t) {
+  return matrix_team(t) * (t->block_m / t->warp_m) * (t->block_n / t->warp_n) * t->teams;
+}
 int matrix_ahead(const MatrixTile *t) { return t->stages - (t->warpgroups > 1 ? 2 : 1); }
 bool matrix_groups(const Target *t) { return t->kind == TG_CUDA && t->gpu.sm == 90; }
 
@@ -56,7 +58,8 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
     return "its sizes are positive numbers";
   if (t->block_m > MAX_BLOCK || t->block_n > MAX_BLOCK || t->block_k > MAX_BLOCK)
     return "no side of a block is longer than 256";
-  if (t->warp_m % 16 || t->warp_n % 8) return "a warp's tile is a multiple of 16 x 8";
+  if (!matrix_lanes(t) && (t->warp_m % 16 || t->warp_n % 8)) return "a warp's tile is a multiple of 16 x 8";
+  if (t->warp_m % 8 || t->warp_n % 8) return "a warp's tile is a multiple of 8 x 8";
   if (t->block_m % t->warp_m || t->block_n % t->warp_n) return "the block's tile is a multiple of the warp's";
   if (t->block_k % step)
     return step == 8 ? "its slice of the sum is a multiple of 8" : "its slice of the sum is a multiple of 16";
@@ -67,7 +70,10 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
     return "a product of float32 is one of TF32, the sum of 3 or, with 0, its own; any other is one";
   if (t->stages < 2 || t->stages > MAX_STAGES) return "it has 2 to 8 stages";
   if (t->wide < 0 || t->wide > 1) return "its stores are wide (1) or not (0)";
-  if (matrix_lanes(t) && (t->wide || t->warpgroups)) return "lanes that multiply by themselves have neither wide stores nor warpgroups";
+  if (matrix_lanes(t) && (t->wide || t->warpgroups))
+    return "lanes that multiply by themselves have neither wide stores nor warpgroups";
+  if (t->teams < 1 || (t->teams > 1 && !matrix_lanes(t))) return "only lanes that multiply by themselves share a tile along k";
+  if (t->block_k % (LANE_STEP * t->teams)) return "each team has a multiple of 4 of the slice";
   if (t->wide && t->split > 1) return "wide stores are for sums that one block adds up: no split";
   return t->warpgroups ? group_fault(t, type) : NULL;
 }
@@ -82,7 +88,7 @@ bool matrix_clustered(const MatrixTile *t, const Target *target) {
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target) {
   int64_t line = (int64_t)t->stages * t->block_k * dtype_bytes(type);
   int64_t slices[] = {line * t->block_m, line * t->block_n}, all = slices[0] + slices[1];
-  int64_t sums = matrix_clustered(t, target) ? (int64_t)t->block_m * t->block_n
+  int64_t sums = matrix_clustered(t, target) || t->teams > 1 ? (int64_t)t->block_m * t->block_n * t->teams
                  : t->wide                   ? (int64_t)matrix_threads(t) / GPU_WARP * matrix_wide_room(t)
                                              : 0;
   sums *= dtype_bytes(DT_F32);

@@ -99,7 +99,9 @@ static void put_stage(const Printer *p, int stage, int indent, int depth) {
               t->warpgroups == 0   ? ""
               : t->warpgroups == 1 ? ", warpgroups"
                                    : ", warpgroups with two slices at a time",
-              t->wide ? ", wide stores" : "");
+              t->wide        ? ", wide stores"
+              : t->teams > 1 ? arena_printf(ir_arena(p->s->ctx), ", %d teams", t->teams)
+                             : "");
   if (st->store_predicate) sb_printf(note(p, st, indent), " stored if: %s\n", ex_text(p->s->ctx, st->store_predicate));
   for (int i = 0; i < st->leaf.len; i++) {
     const Axis *x = &st->axes.at[st->leaf.at[i]];

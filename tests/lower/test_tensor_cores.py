@@ -22,7 +22,7 @@ def arrays(tensors, seed=0):
     return [to_bfloat16(x) if t.dtype == "bfloat16" else x.astype(t.dtype) for x, t in zip(data, tensors)]
 
 
-def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False):
+def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False, teams=1):
     """One kernel: everything but the sum is inlined, the sum is computed inside the output."""
     s = te.create_schedule(out.op)
     total = None
@@ -35,12 +35,12 @@ def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1, wa
             stage.compute_inline()
     if total.op.name != out.op.name:
         total.compute_at(s[out], s[out].op.axis[-1])
-    s[out].tensor_cores(block, warp, stages, transposed, split, terms, warpgroups, wide)
+    s[out].tensor_cores(block, warp, stages, transposed, split, terms, warpgroups, wide, teams)
     return s
 
 
-def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1, target=CUDA, warpgroups=0, wide=False):
-    s = scheduled(tensors[-1], block, warp, stages, transposed, split, terms, warpgroups, wide)
+def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1, target=CUDA, **how):
+    s = scheduled(tensors[-1], block, warp, stages, transposed, split, terms, **how)
     assert check_passes(s._core, target, arrays(tensors), tensors) == []
     return s
 
@@ -168,6 +168,57 @@ def test_three_terms():
     refused(scheduled(half[-1], (16, 16, 16), (16, 8), terms=3), half, "is one of TF32")
     with pytest.raises(ValueError, match="the sum of 3"):
         scheduled(tensors[-1], (16, 16, 16), (16, 8), terms=2)
+
+
+LANES = [  # what is multiplied, then block, warp, stages, transposed, split, teams
+    (product(34, 21, 43, "float32"), (32, 32, 32), (16, 16), 3, False, 1, 1),
+    (product(40, 56, 72, "float32", (), True, True), (32, 64, 16), (32, 32), 4, False, 1, 1),  # lines of A along its rows, of B along k
+    (product(40, 56, 72, "float32", (), False, True), (48, 32, 16), (24, 8), 3, True, 1, 1),
+    (product(20, 24, 120, "float32"), (40, 24, 16), (40, 24), 2, False, 4, 1),  # three columns of four lanes: pairs
+    (product(20, 24, 120, "float32", (2,)), (24, 32, 32), (8, 32), 3, False, 1, 4),
+    (product(20, 21, 120, "float32", tail=False), (24, 32, 64), (24, 32), 2, False, 3, 8),
+    (convolution("NHWC", 1, 7, 16, 24, 3, 1, 1, 1, "float32"), (24, 32, 32), (24, 16), 3, False, 2, 2),
+    (convolution("NHWC", 2, 9, 5, 19, 3, 2, 1, 1, "float32"), (32, 16, 16), (32, 16), 3, False, 2, 4),
+    (convolution("NCHW", 2, 9, 5, 19, 3, 2, 1, 1, "float32"), (32, 16, 16), (16, 16), 3, False, 1, 2),
+]
+
+
+@pytest.mark.parametrize("sm", [80, 90])
+@pytest.mark.parametrize("case", range(len(LANES)))
+def test_products_by_lanes(case, sm):
+    """float32 stays float32; blocks of a cluster (or a second kernel) and teams of a block add up. Kernels need no stack."""
+    tensors, block, warp, stages, transposed, split, teams = LANES[case]
+    target = _core.Target("cuda", sm=sm)
+    s = verify(tensors, block, warp, stages, transposed, split, 0, target, teams=teams)
+    assert s._core.math() == "strict"
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    source, _ = _core.program(s._core, tensors, target, "f")
+    assert "sums[" not in source  # variables, which compilers take in the fraction of the time
+    assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
+
+
+def test_the_step_of_products_by_lanes():
+    tensors = LANES[4][0]
+    s = scheduled(tensors[-1], (24, 32, 32), (8, 32), 3, False, 1, 0, teams=4)
+    assert "product by lanes: block 24x32x32, warp 8x32, 3 stages, split 1, 4 teams" in str(s)
+    assert s.steps()[-1][2:] == [[24, 32, 32, 8, 32, 3, 0, 1, 0, 0, 0, 4]] or "[24, 32, 32, 8, 32, 3, 0, 1, 0, 0, 0, 4]" in str(s.steps())
+    again = te.create_schedule(s.outputs)
+    again.apply_steps(s.steps())
+    assert again.steps() == s.steps() and str(again) == str(s)
+    for wrong, why in (
+        ({"terms": 1, "teams": 2}, "only lanes that multiply by themselves share"),
+        ({"terms": 0, "teams": 16}, "each team has a multiple of 4"),
+        ({"terms": 0, "wide": True}, "neither wide stores nor warpgroups"),
+        ({"terms": 2}, "with 0, its own"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            scheduled(tensors[-1], (32, 32, 32), (16, 32), 3, **wrong)
+    half = product(20, 24, 40)
+    refused(scheduled(half[-1], (32, 32, 32), (16, 32), terms=0), half, "with 0, its own")
+    with pytest.raises(ValueError, match="a product by lanes, which only CUDA targets have"):
+        _core.program(s._core, tensors, _core.Target("opencl"), "f")
 
 
 WARPGROUPS = [  # what is multiplied, then block, warp, stages, transposed, split, slices at a time

@@ -273,7 +273,7 @@ class Stage:
             raise ValueError("an output stage cannot be double buffered")
         self._core.double_buffer(self._id)
 
-    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False):
+    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False, teams=1):
         """Computes the stage, with the one sum that is computed inside it, as a product of matrices on tensor cores.
 
         The stage is a sum of products, or reads one at the place where it stores; in that case the sum is put at its last
@@ -300,7 +300,8 @@ class Stage:
             and the parts are added up, always in the same order: by a second kernel, or from compute capability 9.0 on and for
             up to 8 blocks by these blocks themselves, which are a cluster then.
         terms : int
-            Of a product of float32 factors: 1 (TF32) or 3 ("float32x3").
+            Of a product of float32 factors: 1 (TF32), 3 ("float32x3"), or 0: the same kernel, in which the lanes of a warp multiply
+            and add float32 by themselves, strictly. ``warp`` is a multiple of 8 x 8 then.
         warpgroups : int
             0: warps multiply what they have loaded into registers (``mma.sync``). 1 or 2: warpgroups of four warps multiply what
             lies in shared memory (``wgmma``, compute capability 9.0): ``warp`` is such a group's tile, a multiple of 64 x 8,
@@ -309,6 +310,8 @@ class Stage:
         wide : bool
             Whether results pass through shared memory, so that threads store up to four neighbours each and a warp whole lines.
             Not for sums that blocks share.
+        teams : int
+            With ``terms=0``: so many warps share a warp's tile, each with a part of k of every slice, and add up in shared memory.
 
         Raises
         ------
@@ -316,7 +319,7 @@ class Stage:
             For sizes that no machine can do. Lowering raises it if the stage is no such product or the target no CUDA device
             of compute capability 8.0 or newer.
         """
-        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split, terms, warpgroups, wide)
+        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split, terms, warpgroups, wide, teams)
 
     def set_store_predicate(self, predicate):
         """Stores the result only where ``predicate`` holds; it may use axes of the stage and thread axes around it.
