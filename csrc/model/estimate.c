@@ -51,8 +51,6 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
  * one H200) and, at half the weight, to 485 of warps of smaller shapes: the best of the first three is 1.2 % slower than the best of
  * all in the geometric mean (where a case is left out, too), rank correlation 0.79 within a case. */
 static const double MATRIX_PEAK[] = {0.99, 0.94}; /* of what gpu_matrix_peak gives: warps, warpgroups */
-#define LANES_PEAK 0.85    /* of the lanes' peak, where nothing else is to be done */
-#define LANES_WARPS 6.0    /* per multiprocessor for full issue */
 #define MATRIX_WARPS 4.0                          /* per multiprocessor for full issue */
 #define MATRIX_ALONE 0.45   /* of the peak, where fragments are loaded right before they are multiplied */
 #define MATRIX_L2 3.1       /* of the cache's bandwidth: neighbouring blocks ask for the same lines */
@@ -71,15 +69,40 @@ static const double MATRIX_PEAK[] = {0.99, 0.94}; /* of what gpu_matrix_peak giv
 #define WIDE_ENDS 0.1e-6
 #define WIDE_SAVES 0.4e-12
 
+/* Products by lanes: what counts is how many instructions the schedulers have, the one with the most warps above all, and how many
+ * warps there are to issue them from. */
+#define LANES_ISSUE 0.85   /* instructions a cycle of many warps: pairs of multiplications meet in the registers' banks */
+#define LANES_WARPS 0.5    /* more warps of a scheduler's, at which it is half of that */
+#define LANES_STEP 40.0    /* instructions of a warp for a slice, beside what it copies and multiplies */
+#define LANES_COPY 12.0    /* for 16 bytes that a thread copies */
+#define LANES_OVERLAP 0.2  /* of what is not the longest part is not hidden behind it */
+#define LANES_L2 2.5
+#define LANES_ENDS 1.0e-6
+#define LANES_TEAMS 0.4e-6 /* of teams that add up */
+
+static double lanes_round(const GpuMachine *m, const KernelFacts *k, double resident) {
+  double sms = m->sms, mine = resident / k->blocks, used = fmin(sms, k->blocks), warps = k->threads / GPU_WARP;
+  double deep = ceil(resident * warps / GPU_SCHEDULERS), l2 = m->l2 * LANES_L2 * fmin(1, used / (0.6 * sms));
+  double slice = k->mem.fill_bytes / k->blocks / k->matrix_tiles;
+  double products = k->ops / 2 / (k->blocks * k->threads),
+         other = products * k->matrix_loads + k->matrix_tiles * (LANES_STEP + LANES_COPY * slice / 16 / k->threads);
+  double issue = LANES_ISSUE * deep / (deep + LANES_WARPS);
+  double part[] = {deep * (products + other) / (issue * m->clock), k->mem.wavefronts * mine / m->clock,
+                   k->global_bytes * mine * used / l2};
+  double longest = 0, all = 0;
+  for (int i = 0; i < NS_COUNT(part); i++) longest = fmax(longest, part[i]), all += part[i];
+  double adding = k->matrix_cluster > 1 || k->matrix_teams > 1 ? resident * k->matrix_sums / (CLUSTER_BYTES * m->clock) : 0;
+  return longest + LANES_OVERLAP * (all - longest) + SLICE_FILL * slice * used / l2 + LANES_ENDS + adding +
+         (k->matrix_teams > 1 ? LANES_TEAMS : 0);
+}
+
 /* So many blocks on each multiprocessor, from their first slices to their results. */
 static double matrix_round(const GpuMachine *m, const KernelFacts *k, double resident) {
+  if (k->matrix_lanes) return lanes_round(m, k, resident);
   double sms = m->sms, mine = resident / k->blocks; /* share of all blocks that one multiprocessor has */
   double used = fmin(sms, k->blocks), l2 = m->l2 * MATRIX_L2 * fmin(1, used / (0.6 * sms));
-  double busy = fmin(1, resident * k->threads / GPU_WARP / (k->matrix_lanes ? LANES_WARPS : MATRIX_WARPS)) *
-                (k->matrix_alone ? MATRIX_ALONE : 1);
-  double peak = k->matrix_lanes
-                    ? LANES_PEAK * m->peak / (1 + k->matrix_loads) / sms
-                    : MATRIX_PEAK[k->matrix_groups] * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) / sms;
+  double busy = fmin(1, resident * k->threads / GPU_WARP / MATRIX_WARPS) * (k->matrix_alone ? MATRIX_ALONE : 1);
+  double peak = MATRIX_PEAK[k->matrix_groups] * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) / sms;
   double bytes = k->global_bytes + MATRIX_LINES * (GPU_LINE / k->matrix_line - 1) * k->mem.fill_bytes;
   double part[] = {k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock, bytes * mine * used / l2};
   double longest = 0, all = 0;

@@ -52,15 +52,16 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->barriers = tiles;
   k->mem.fill_bytes = k->blocks * tiles * slice;
   k->matrix_line = fmin(GPU_LINE, t->block_k * bytes); /* as if along k; by rows it is longer */
-  k->matrix_sums = 4.0 * t->block_m * t->block_n;
+  k->matrix_sums = 4.0 * t->block_m * t->block_n * t->teams;
   k->matrix_cluster = matrix_clustered(t, g->t) ? t->split : 1;
   k->matrix_parts =
       t->split > 1 && k->matrix_cluster < 2 ? t->split * batch * (double)v.m.size * (double)v.n.size * 4 : 0;
   k->global_bytes = k->mem.fill_bytes + (k->matrix_parts > 0 ? k->matrix_parts : out);
   k->unique_bytes = read_bytes(s->ctx, v.a) + read_bytes(s->ctx, v.b) + out;
   double own = 2.0 / LANE_STEP * (matrix_lane_rows(t) + matrix_lane_columns(t)); /* half a warp at a time */
-  double reads = warps * (lanes ? t->block_k * own
+  double reads = warps * (lanes ? t->block_k * own / t->teams
                                 : t->block_k / step * (t->warpgroups ? operands : fragments)); /* of 128 bytes, for one slice */
+  k->matrix_teams = t->teams;
   k->matrix_loads = lanes ? own / 2 / (matrix_lane_rows(t) * matrix_lane_columns(t)) : 0;
   k->shared_reads = k->blocks * tiles * reads * GPU_WARP;
   k->mem.wavefronts = k->blocks * tiles * (slice / GPU_LINE + reads);

@@ -40,6 +40,7 @@ typedef struct {
   int matrix_bytes;                   /* they do, of factors of so many bytes; 0: they do not */
   bool matrix_lanes;                  /* what they would do is done by lanes */
   double matrix_loads;                /* instructions of these that load, of those that multiply */
+  double matrix_teams;                /* that share a tile along k */
   bool matrix_groups;                 /* by instructions of warpgroups */
   bool matrix_wide;                   /* results pass through shared memory */
   double matrix_halves;               /* bytes of results that do, and that pairs of would fill but half a sector */

@@ -90,9 +90,10 @@ bool tensor_sketch(const SketchEnv *env, State *s, Family by) {
   bool three = v.type.bits == 32 && env->par->tensor_cores == TENSOR_FLOAT32X3, groups = by == FAMILY_WARPGROUPS;
   for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
   open[MATRIX_TERMS] = by == FAMILY_LANES ? 0 : three ? 3 : 1;
+  if (by == FAMILY_LANES) open[MATRIX_WIDE] = 0;
   if (!groups || env->par->warpgroups == 1) open[MATRIX_WARPGROUPS] = groups;
-  int n = by == FAMILY_LANES        ? MATRIX_WARPGROUPS
-          : env->par->wide_stores ? MATRIX_FIELDS
+  int n = by == FAMILY_LANES      ? MATRIX_FIELDS
+          : env->par->wide_stores ? MATRIX_TEAMS
           : groups                ? MATRIX_WIDE
           : three                 ? MATRIX_WARPGROUPS
                                   : MATRIX_TERMS;
@@ -112,11 +113,12 @@ TensorPlan *tensor_plan(Arena *a, State *sketch) {
   if (at < 0 || !view_of(sketch, sketch->step.at[at].stage, &v)) return NULL;
   const Step *s = &sketch->step.at[at];
   TensorPlan p = {v, matrix_tile(s->n, s->list), s->n};
-  if (p.n < MATRIX_FIELDS) p.open.wide = 0;
   return arena_copy(a, &p, sizeof p);
 }
 
 /* ---- numbers that the device takes ---- */
+
+static bool by_lanes(const TensorPlan *p) { return matrix_lanes(&p->open); }
 
 static int64_t sides(const TensorPlan *p, const int64_t *x, int64_t *rows, int64_t *cols) {
   *rows = x[6] ? p->v.n.size : p->v.m.size, *cols = x[6] ? p->v.m.size : p->v.n.size;
@@ -125,12 +127,13 @@ static int64_t sides(const TensorPlan *p, const int64_t *x, int64_t *rows, int64
 
 static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
   MatrixTile t = matrix_tile(MATRIX_FIELDS, x);
-  int64_t rows, cols, step = 32 / dtype_bytes(p->v.type), least = p->open.warpgroups ? 64 : 16;
+  int64_t rows, cols, step = 32 / dtype_bytes(p->v.type), least = by_lanes(p) ? 8 : p->open.warpgroups ? 64 : 16;
   HwParams hw = gpu_matrix_limits(target(m));
   if (matrix_tile_fault(&t, p->v.type) ||
       matrix_shared_bytes(&t, p->v.type, target(m)) > hw.max_shared_memory_per_block)
     return false;
-  if (matrix_lanes(&t) && (int64_t)t.warp_m * t.warp_n / GPU_WARP * t.block_k > LANE_PRODUCTS) return false;
+  int64_t products = (int64_t)t.warp_m * t.warp_n / GPU_WARP * t.block_k / t.teams;
+  if (by_lanes(p) && products > LANE_PRODUCTS) return false;
   int64_t threads = matrix_threads(&t);
   if (threads > hw.max_threads_per_block) return false;
   if (threads * matrix_registers(&t, p->v.type) > target(m)->gpu.regs) return false; /* they would spill */
@@ -147,7 +150,26 @@ static int64_t power(Rng *r, int64_t least, int n) { return least << rng_below(r
 /* Whether warpgroups may multiply two slices at a time, too. */
 static bool two_slices(const TensorPlan *p) { return p->open.warpgroups == SIZE_OPEN; }
 
+/* Tiles of lanes need not be powers of two: 24 rows make 131 blocks of 56x56 pixels, for 132 multiprocessors. */
+static const int8_t LANE_SIDES[] = {1, 2, 3, 4, 4, 5, 6, 7, 8, 8};
+static void draw_lanes(Rng *r, int64_t *x) {
+  for (int i = 0; i < 2; i++) {
+    x[3 + i] = 8 * LANE_SIDES[rng_below(r, NS_COUNT(LANE_SIDES))];
+    x[i] = x[3 + i] * power(r, 1, 3);
+  }
+  x[MATRIX_TEAMS] = power(r, 1, 4);
+  x[2] = x[MATRIX_TEAMS] * power(r, LANE_STEP, 4);
+  x[5] = 2 + rng_below(r, 4);
+  x[6] = rng_below(r, TURNED_ONE_IN) == 0;
+  x[7] = power(r, 1, 5);
+  x[MATRIX_TERMS] = x[MATRIX_WARPGROUPS] = x[MATRIX_WIDE] = 0;
+}
+
 static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
+  if (by_lanes(p)) {
+    draw_lanes(r, x);
+    return;
+  }
   int64_t step = 32 / dtype_bytes(p->v.type);
   x[3] = p->open.warpgroups ? power(r, 64, 2) : power(r, 16, 3), x[4] = power(r, 8, p->open.warpgroups ? 6 : 4);
   x[0] = x[3] * power(r, 1, 3), x[1] = x[4] * power(r, 1, 3);
@@ -158,6 +180,7 @@ static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   x[MATRIX_TERMS] = p->open.terms;
   x[MATRIX_WARPGROUPS] = two_slices(p) ? 1 + rng_below(r, 2) : p->open.warpgroups;
   x[MATRIX_WIDE] = p->open.wide && x[7] == 1 ? rng_below(r, 2) : 0;
+  x[MATRIX_TEAMS] = 1;
 }
 
 bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
@@ -173,8 +196,20 @@ bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
   return best[0] > 0;
 }
 
+/* A side of a warp's tile grows by 8 or shrinks, and the block's with it. */
+enum { BY_EIGHT = MATRIX_FIELDS };
+static void step_side(int64_t *x, int side, bool up) {
+  int64_t warps = x[side] / x[3 + side];
+  x[3 + side] += up ? 8 : -8;
+  x[side] = warps * x[3 + side];
+}
+
 /* The terms are given: the choice behind the first numbers is that of warpgroups' slices, if it is one. */
 static int changed(const TensorPlan *p, Choice *c) {
+  if (by_lanes(p)) {
+    int f = (int)choose(c, MATRIX_TERMS + 3);
+    return f < MATRIX_TERMS ? f : f == MATRIX_TERMS ? MATRIX_TEAMS : BY_EIGHT + f - MATRIX_TERMS - 1;
+  }
   int n = MATRIX_TERMS + two_slices(p), f = (int)choose(c, n + (p->open.wide != 0));
   return f < MATRIX_TERMS ? f : f < n ? MATRIX_WARPGROUPS : MATRIX_WIDE;
 }
@@ -188,12 +223,15 @@ bool tensor_mutate(MakeEnv *m, Choice *c, const TensorPlan *p, Step *s) {
     x[MATRIX_TERMS] = p->open.terms;
     if (!two_slices(p)) x[MATRIX_WARPGROUPS] = p->open.warpgroups;
     if (!p->open.wide) x[MATRIX_WIDE] = 0;
+    if (!by_lanes(p)) x[MATRIX_TEAMS] = 1;
     int f = changed(p, c);
     bool up = choose(c, 2) != 0;
     if (f == MATRIX_WARPGROUPS)
       x[f] = 3 - x[f];
     else if (f == MATRIX_WIDE)
       x[f] = !x[f];
+    else if (f >= BY_EIGHT)
+      step_side(x, f - BY_EIGHT, up);
     else if (f == 6)
       x[6] = !x[6];
     else if (f == 5)
