@@ -119,22 +119,19 @@ def _fastest_tile(n, h, w, ci, co, vector_bytes):
     return tile
 
 
-# Microseconds on an H200, fitted to the best of 14 candidates of each form at 24 shapes (7x7 to 112x112 pixels, 16 to 512 channels; float32):
-# what is chosen takes 4 % more than the best of the three forms; what "auto" chooses takes 16 % more.
-_DIRECT_KERNEL, _THREE_KERNELS, _PRODUCTS, _CHAIN, _WEIGHTS, _MOVED = 1.8, 6.8, 0.64e-7, 4.75e-3, 2.15e-6, 3.58e-6
+# Microseconds. Of Winograd's form on an H200, fitted to the best of 14 candidates at 24 shapes (7x7 to 112x112 pixels, 16 to 512 channels;
+# float32); of the direct form, as products by lanes, on an H100, to the best of 50 candidates of the layers of ResNet-50.
+_THREE_KERNELS, _PRODUCTS, _CHAIN, _WEIGHTS, _MOVED = 6.8, 0.64e-7, 4.75e-3, 2.15e-6, 3.58e-6
+_DIRECT_KERNEL, _DIRECT_PRODUCTS, _DIRECT_CHAIN = 2.3, 0.5e-7, 0.5e-3
 
 
 def _fastest_on_gpu(n, h, w, ci, co):
     """The output tile for which Winograd's form takes less than the direct one on a GPU, or None: kernels, products, terms that one
     thread adds up, weights that are read, elements of tiles that are written and read between the transforms."""
-
-    def microseconds(kernels, points, places, terms, moved):
-        return kernels + _PRODUCTS * points * places * ci * co + _CHAIN * terms + _WEIGHTS * points * ci * co + _MOVED * moved
-
-    best, tile = microseconds(_DIRECT_KERNEL, 9, n * h * w, 9 * ci, 0), None
+    best, tile = _DIRECT_KERNEL + _DIRECT_PRODUCTS * 9 * n * h * w * ci * co + _DIRECT_CHAIN * 9 * ci, None
     for m in (4, 2):
         a, places = (m + 2) ** 2, n * -(-h // m) * -(-w // m)
-        cost = microseconds(_THREE_KERNELS, a, places, ci, a * places * (ci + co))
+        cost = _THREE_KERNELS + _PRODUCTS * a * places * ci * co + _CHAIN * ci + _WEIGHTS * a * ci * co + _MOVED * a * places * (ci + co)
         if cost < best:
             best, tile = cost, m
     return tile
