@@ -38,15 +38,16 @@ int matrix_threads(const MatrixTile *t) {
 int matrix_ahead(const MatrixTile *t) { return t->stages - (t->warpgroups > 1 ? 2 : 1); }
 bool matrix_groups(const Target *t) { return t->kind == TG_CUDA && t->gpu.sm == 90; }
 
-/* Their tiles lie in shared memory as the instruction finds them: lines of 32, 64 or 128 bytes, which change places in
- * groups that begin at multiples of 1,024 bytes. */
+/* Their tiles lie in shared memory as the instruction finds them: lines of 32, 64 or 128 bytes, or pieces of 128 side by side, which
+ * change places in groups that begin at multiples of 1,024 bytes. */
 enum { WIDEST_LINE = 128, SWIZZLED = 1024 };
 static const char *group_fault(const MatrixTile *t, DType type) {
   int line = t->block_k * dtype_bytes(type);
   if (t->warpgroups < 0 || t->warpgroups > 2) return "a warpgroup multiplies 1 or 2 slices at a time";
   if (t->warp_m % 64 || t->warp_n % 8) return "a warpgroup's tile is a multiple of 64 x 8";
-  if (line != 32 && line != 64 && line != WIDEST_LINE) return "a warpgroup's slice of the sum has 32, 64 or 128 bytes";
-  if (t->block_n * line % SWIZZLED) return "a warpgroup's slice has a multiple of 1024 bytes of columns";
+  if (line != 32 && line != 64 && line % WIDEST_LINE)
+    return "a warpgroup's slice of the sum has 32, 64 or a multiple of 128 bytes";
+  if (t->block_n * (line < WIDEST_LINE ? line : WIDEST_LINE) % SWIZZLED) return "a warpgroup's slice has a multiple of 1024 bytes of columns";
   if (t->terms != 1) return "a warpgroup's product of float32 is one of TF32";
   if (t->stages <= t->warpgroups) return "warpgroups need more stages than slices that they multiply at a time";
   return NULL;

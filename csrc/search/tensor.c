@@ -173,7 +173,7 @@ static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   int64_t step = 32 / dtype_bytes(p->v.type);
   x[3] = p->open.warpgroups ? power(r, 64, 2) : power(r, 16, 3), x[4] = power(r, 8, p->open.warpgroups ? 6 : 4);
   x[0] = x[3] * power(r, 1, 3), x[1] = x[4] * power(r, 1, 3);
-  x[2] = power(r, step, p->open.warpgroups ? 3 : 4);
+  x[2] = power(r, step, 4);
   x[5] = 2 + rng_below(r, 4);
   x[6] = rng_below(r, TURNED_ONE_IN) == 0;
   x[7] = power(r, 1, 5);

@@ -229,6 +229,8 @@ WARPGROUPS = [  # what is multiplied, then block, warp, stages, transposed, spli
     (product(66, 24, 40, "float32", batch=(2,), turn_b=True), (64, 24, 32), (64, 24), 3, False, 1, 1),
     (product(64, 33, 60, "float32"), (64, 32, 8), (64, 8), 4, True, 2, 2),
     (product(20, 22, 120, tail=False), (64, 32, 16), (64, 32), 3, False, 8, 1),
+    (product(70, 37, 300, turn_b=True), (64, 64, 128), (64, 32), 3, False, 1, 1),  # lines along k in two pieces
+    (product(66, 24, 140, "float32", batch=(2,), turn_b=True), (64, 24, 64), (64, 24), 2, False, 1, 1),
 ]
 
 
@@ -285,7 +287,7 @@ def test_large_tiles_by_warpgroups():
     [
         ((64, 32, 32), (32, 32), 3, 1, 1, "64 x 8"),
         ((64, 32, 32), (64, 32), 3, 1, 3, "1 or 2 slices"),
-        ((64, 32, 128), (64, 32), 3, 1, 1, "32, 64 or 128 bytes"),
+        ((64, 32, 48), (64, 32), 3, 1, 1, "32, 64 or a multiple of 128 bytes"),
         ((64, 24, 16), (64, 24), 3, 1, 1, "multiple of 1024 bytes"),
         ((64, 32, 32), (64, 32), 3, 3, 1, "one of TF32"),
         ((64, 32, 32), (64, 32), 2, 1, 2, "more stages"),
@@ -302,8 +304,8 @@ def test_who_has_warpgroups():
     for sm in (80, 100, 120):
         with pytest.raises(ValueError, match=f"only compute capability 9.0 has, not {sm}"):
             _core.program(s._core, tensors, _core.Target("cuda", sm=sm), "f")
-    tensors = product(50, 37, 43, "float32")
-    refused(scheduled(tensors[-1], (64, 32, 64), (64, 32), warpgroups=1), tensors, "32, 64 or 128 bytes")  # fits 16 bits alone
+    tensors = product(50, 37, 43)  # a slice that fits 32 bits alone
+    refused(scheduled(tensors[-1], (64, 32, 8), (64, 32), warpgroups=1), tensors, "multiple of 16")
 
 
 WIDE = [  # what is multiplied, then block, warp, stages, transposed, slices that warpgroups multiply at a time

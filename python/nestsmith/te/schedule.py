@@ -305,7 +305,7 @@ class Stage:
         warpgroups : int
             0: warps multiply what they have loaded into registers (``mma.sync``). 1 or 2: warpgroups of four warps multiply what
             lies in shared memory (``wgmma``, compute capability 9.0): ``warp`` is such a group's tile, a multiple of 64 x 8,
-            a slice has 32, 64 or 128 bytes along k, and so many slices are multiplied at a time. TF32 factors are cut off
+            a slice has 32, 64 or a multiple of 128 bytes along k, and so many slices are multiplied at a time. TF32 factors are cut off
             then, not rounded.
         wide : bool
             Whether results pass through shared memory, so that threads store up to four neighbours each and a warp whole lines.
