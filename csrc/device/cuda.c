@@ -9,10 +9,7 @@
  * graph of `number` nodes launched once, so that the host's launch rate (2-5 us per launch) is not what is measured.
  *
  * Overlap: in the graph of a network a kernel that waits by itself (program.h) begins while the one before ends. What is timed
- * here alone does not: each run of a program begins when the one before has ended.
- *
- * Prefetch: a branch of that graph asks for the weights of kernels to come while those before them run (one H100: the weights of a
- * network that are no more in the cache cost 7 % of ResNet-50). */
+ * here alone does not: each run of a program begins when the one before has ended. */
 #include "device/cuda_api.h"
 #include "base/object.h"
 #include "device/internal.h"
@@ -36,11 +33,6 @@ typedef struct {
   /* of the capture under way: launches may begin early; what was captured last is a launch; how many begin early */
   bool overlap, after_launch;
   int early;
-  CUmodule fetch_mod; /* asks for memory; NULL: not tried yet, or there is none */
-  CUfunction fetch;
-  CUstream beside; /* the branch of the capture that does so */
-  CUevent fork;
-  bool no_fetch, fetching, forked;
 } Cuda;
 typedef struct {
   CUmodule mod;
@@ -351,53 +343,12 @@ static void cuda_regs(const DevModule *m, int kernel, int *regs, int *local_byte
 }
 
 /* ---- graphs ---- */
-/* Pieces of 16 KiB, which is a request each. */
-static const char FETCH[] =
-    ".version 8.0\n.target sm_90\n.address_size 64\n"
-    ".visible .entry fetch(.param .u64 p, .param .u64 n) {\n"
-    ".reg .u64 %a, %n, %i, %s, %left, %at;\n.reg .u32 %t, %z;\n.reg .pred %q;\n"
-    "ld.param.u64 %a, [p];\nld.param.u64 %n, [n];\ncvta.to.global.u64 %a, %a;\n"
-    "mov.u32 %t, %tid.x;\ncvt.u64.u32 %i, %t;\nshl.b64 %i, %i, 14;\n"
-    "mov.u32 %t, %ntid.x;\ncvt.u64.u32 %s, %t;\nshl.b64 %s, %s, 14;\n"
-    "NEXT: setp.ge.u64 %q, %i, %n;\n@%q bra DONE;\n"
-    "sub.u64 %left, %n, %i;\nmin.u64 %left, %left, 16384;\ncvt.u32.u64 %z, %left;\nadd.u64 %at, %a, %i;\n"
-    "cp.async.bulk.prefetch.L2.global [%at], %z;\nadd.u64 %i, %i, %s;\nbra NEXT;\nDONE: ret;\n}\n";
-
-static bool can_fetch(Device *d, Cuda *c) {
-  const char *s = getenv("NESTSMITH_CUDA_PREFETCH");
-  if (c->no_fetch || d->info.sm < 90 || !c->api.stream_wait || (s && strcmp(s, "0") == 0)) return false;
-  if (c->fetch) return true;
-  c->no_fetch = c->api.module_load(&c->fetch_mod, FETCH) != 0 ||
-                c->api.module_func(&c->fetch, c->fetch_mod, "fetch") != 0 ||
-                c->api.stream_new(&c->beside, CU_STREAM_NON_BLOCKING) != 0 ||
-                c->api.event_new(&c->fork, CU_EVENT_NO_TIMING) != 0;
-  return !c->no_fetch;
-}
-
-static void wait_for(Device *d, Cuda *c, CUstream q, CUstream other) {
-  TRY(d, c->api.event_record(c->fork, other), "branching a graph");
-  TRY(d, c->api.stream_wait(q, c->fork, 0), "branching a graph");
-}
-
-static void cuda_prefetch(Device *d, const void *p, size_t n) {
-  enum { UNIT = 16, THREADS = 32 };
-  Cuda *c = enter(d);
-  CUdeviceptr at = (CUdeviceptr)(uintptr_t)p;
-  unsigned long long bytes = n / UNIT * UNIT;
-  void *params[] = {&at, &bytes};
-  if (!c->fetching || bytes == 0 || at % UNIT) return;
-  wait_for(d, c, c->beside, c->stream);
-  c->forked = true;
-  TRY(d, c->api.launch(c->fetch, 1, 1, 1, THREADS, 1, 1, 0, c->beside, params, NULL), "asking for weights");
-}
-
 static int cuda_graph_begin(Device *d, bool overlap) {
   Cuda *c = enter(d);
   const char *s = getenv("NESTSMITH_CUDA_OVERLAP");
-  c->fetching = can_fetch(d, c);
   TRY(d, c->api.capture_begin(c->stream, CU_CAPTURE_RELAXED), "starting a graph capture");
   c->overlap = overlap && c->api.launch_ex && gpu_overlaps(&d->info.gpu) && !(s && strcmp(s, "0") == 0);
-  c->after_launch = c->forked = false;
+  c->after_launch = false;
   c->early = 0;
   return 0;
 }
@@ -414,9 +365,8 @@ static CUgraphExec end_capture(Device *d, Cuda *c) {
 
 static DevGraph *cuda_graph_end(Device *d, int *early) {
   Cuda *c = enter(d);
-  c->overlap = c->fetching = false;
+  c->overlap = false;
   *early = c->early;
-  if (c->forked) wait_for(d, c, c->stream, c->beside);
   return (DevGraph *)end_capture(d, c);
 }
 
@@ -595,9 +545,6 @@ static void cuda_close(Device *d) {
   if (!d->lost && c->ctx && c->api.ctx_set(c->ctx) == 0) {
     if (c->stream) c->api.stream_sync(c->stream);
     if (c->canary_mod) c->api.module_free(c->canary_mod);
-    if (c->fetch_mod) c->api.module_free(c->fetch_mod);
-    if (c->fork) c->api.event_free(c->fork);
-    if (c->beside) c->api.stream_free(c->beside);
     while (c->n_events > 0) c->api.event_free(c->event[--c->n_events]);
     if (c->begin) c->api.event_free(c->begin);
     if (c->end) c->api.event_free(c->end);
@@ -625,7 +572,6 @@ static const DevOps CUDA_OPS = {.close = cuda_close,
                                 .regs = cuda_regs,
                                 .graph_begin = cuda_graph_begin,
                                 .graph_end = cuda_graph_end,
-                                .prefetch = cuda_prefetch,
                                 .graph_launch = cuda_graph_launch,
                                 .graph_free = cuda_graph_free};
 

@@ -39,7 +39,6 @@ enum {
   CU_FN_MAX_DYNAMIC_SHARED = 8,
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DEFAULT = 0,
-  CU_EVENT_NO_TIMING = 2,
   CU_CAPTURE_RELAXED = 2,
   CU_ERROR_OUT_OF_MEMORY = 2,
   CU_LAUNCH_EARLY = 6 /* ..._ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION; its value: an int */
@@ -106,8 +105,7 @@ typedef struct {
   F(graph_exec_free, "cuGraphExecDestroy", (CUgraphExec x))
 /* What a driver may lack. */
 #define CUDA_MORE_FUNCS(F)                                                                                             \
-  F(launch_ex, "cuLaunchKernelEx", (const CUlaunchConfig *how, CUfunction f, void **params, void **extra))              \
-  F(stream_wait, "cuStreamWaitEvent", (CUstream q, CUevent e, unsigned flags))
+  F(launch_ex, "cuLaunchKernelEx", (const CUlaunchConfig *how, CUfunction f, void **params, void **extra))
 
 typedef struct {
   void *lib;

@@ -314,10 +314,6 @@ DevGraph *dev_graph_end(Device *d, int *early) {
   return ops(d)->graph_end(d, early);
 }
 
-void dev_prefetch(Device *d, const void *p, size_t n) {
-  if (ops(d)->prefetch) ops(d)->prefetch(d, p, n);
-}
-
 void dev_graph_launch(Device *d, DevGraph *g) { ops(d)->graph_launch(d, g); }
 
 void dev_graph_free(Device *d, DevGraph *g) {

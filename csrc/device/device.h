@@ -73,9 +73,6 @@ const char *dev_throttle_name(uint64_t reasons);   /* "" for idle and for what t
 typedef struct DevGraph DevGraph; /* the back end's */
 int dev_graph_begin(Device *d, bool overlap);
 DevGraph *dev_graph_end(Device *d, int *early);
-/* Within a capture: n bytes at p come into the device's cache beside what is captured next. It changes nothing where that cannot be
- * (CUDA below compute capability 9.0, other devices), nor with NESTSMITH_CUDA_PREFETCH=0. */
-void dev_prefetch(Device *d, const void *p, size_t n);
 void dev_graph_launch(Device *d, DevGraph *g);
 void dev_graph_free(Device *d, DevGraph *g); /* NULL is allowed */
 #endif

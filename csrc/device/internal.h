@@ -24,7 +24,6 @@ typedef struct {
   void (*regs)(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes); /* may be NULL */
   int (*graph_begin)(Device *d, bool overlap); /* the four graph entries may be NULL */
   DevGraph *(*graph_end)(Device *d, int *early);
-  void (*prefetch)(Device *d, const void *p, size_t n); /* may be NULL */
   void (*graph_launch)(Device *d, DevGraph *g);
   void (*graph_free)(Device *d, DevGraph *g);
 } DevOps;

@@ -1,8 +1,8 @@
 /* The executor: one buffer per storage id (on a CPU one for all that lies between kernels, and their workspaces), one
  * prepared argument list per kernel, and `run`, which calls the kernels in node order without allocating. On CUDA the second
  * run with unchanged pointers is captured into one graph, and later runs are a single launch; binding other memory drops the
- * capture. Its kernels begin while the ones before them end, where that is possible, and weights come into the cache while kernels
- * before them run; if such a capture fails, plain launches are captured from then on.
+ * capture. Its kernels begin while the ones before them end, where that is possible; if such a capture fails, plain launches are
+ * captured from then on.
  *
  * Memory starts as zeros, and an input without a value stops the run with its name: the result would be a number that
  * means nothing. */
@@ -30,7 +30,6 @@ struct GraphExec {
   void **bound; /* per entry: the caller's memory that was bound to this very entry */
   bool *needed; /* per entry: read by a kernel, or an output */
   bool *given;  /* per entry: our own memory has got a value */
-  bool *constant; /* per entry: no kernel writes it */
   bool ready;   /* all inputs were found to have values, and no pointer changed since */
   Launch *step;
   int32_t n_steps;
@@ -141,13 +140,9 @@ static void init(void *arg) {
   x->bound = arena_array(x->arena, void *, g->n_entries);
   x->needed = arena_array(x->arena, bool, g->n_entries);
   x->given = arena_array(x->arena, bool, g->n_entries);
-  x->constant = arena_array(x->arena, bool, g->n_entries);
   x->step = arena_array(x->arena, Launch, g->n_nodes);
   for (int i = 0; i < g->n_nodes; i++)
-    if (g->node[i].kind == GN_CALL)
-      init_step(in, &x->step[x->n_steps++], i);
-    else
-      x->constant[g->node[i].first] = g->node[i].kind == GN_NULL;
+    if (g->node[i].kind == GN_CALL) init_step(in, &x->step[x->n_steps++], i);
   for (int i = 0; i < g->n_heads; i++) x->needed[g->head[i]] = true;
   for (int i = g->n_nodes - 1; i >= 0;
        i--) { /* users before what they use: a reshape needs its input if it is needed */
@@ -248,47 +243,9 @@ static void start(const Launch *s) {
     dev_run(s->module, s->args);
 }
 
-static void launch(GraphExec *x) {
-  for (int i = 0; i < x->n_steps; i++) start(&x->step[i]);
-}
-
-/* ---- the capture ---- */
-
-/* Weights are asked for so many kernels before theirs, as long as they take no more than a part of the cache; small ones never. */
-enum { KERNELS_AHEAD = 4, CACHE_PART = 4, LEAST_WEIGHT = 64 << 10 };
-
-/* The inputs of a step that no kernel writes, which are many; ask: for them. Returns their bytes. */
-static int64_t weights(GraphExec *x, int step, bool ask) {
-  const GraphNode *n = &x->g->node[x->step[step].node];
-  int64_t sum = 0;
-  for (int k = 0; k < n->n_in; k++) {
-    int64_t bytes = x->g->entry[n->in[k]].bytes;
-    if (!x->constant[n->in[k]] || bytes < LEAST_WEIGHT) continue;
-    sum += bytes;
-    if (ask) dev_prefetch(x->d, x->data[n->in[k]], (size_t)bytes);
-  }
-  return sum;
-}
-
-/* Asks, before step i, for the weights of those behind it that nobody asked for; returns the first that is left. */
-static int ask_ahead(GraphExec *x, int i, int next) {
-  int64_t sum = 0, most = dev_info(x->d)->l2_bytes / CACHE_PART;
-  if (next <= i) next = i + 1;
-  for (int k = i + 1; k < next; k++) sum += weights(x, k, false);
-  while (next < x->n_steps && next <= i + KERNELS_AHEAD) {
-    sum += weights(x, next, false);
-    if (sum > most && next > i + 1) break;
-    weights(x, next++, true);
-  }
-  return next;
-}
-
-static void launch_captured(void *arg) {
+static void launch(void *arg) {
   GraphExec *x = arg;
-  for (int i = 0, next = 0; i < x->n_steps; i++) {
-    if (x->overlap) next = ask_ahead(x, i, next);
-    start(&x->step[i]);
-  }
+  for (int i = 0; i < x->n_steps; i++) start(&x->step[i]);
 }
 
 static void end_capture(void *arg) {
@@ -302,7 +259,7 @@ static ErrCode try_capture(GraphExec *x) {
     x->replay = false;
     return NS_OK;
   }
-  ErrCode c = err_try(x->e, launch_captured, x), end = err_try(x->e, end_capture, x);
+  ErrCode c = err_try(x->e, launch, x), end = err_try(x->e, end_capture, x);
   if (c == NS_OK) c = end;
   if (c != NS_OK) forget_capture(x);
   return c;
