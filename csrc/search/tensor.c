@@ -165,13 +165,17 @@ static void draw_lanes(Rng *r, int64_t *x) {
   x[MATRIX_TERMS] = x[MATRIX_WARPGROUPS] = x[MATRIX_WIDE] = 0;
 }
 
+/* A warpgroup's tile may have any multiple of 8 columns: 48 of 3072 make 128 blocks of 64 of 128 rows. */
+enum { GROUP_OCTETS = 24 };
 static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   if (by_lanes(p)) {
     draw_lanes(r, x);
     return;
   }
   int64_t step = 32 / dtype_bytes(p->v.type);
-  x[3] = p->open.warpgroups ? power(r, 64, 2) : power(r, 16, 3), x[4] = power(r, 8, p->open.warpgroups ? 6 : 4);
+  x[3] = p->open.warpgroups ? power(r, 64, 2) : power(r, 16, 3);
+  x[4] = p->open.warpgroups && rng_below(r, 2) == 0 ? 8 * (1 + (int64_t)rng_below(r, GROUP_OCTETS))
+                                                   : power(r, 8, p->open.warpgroups ? 6 : 4);
   x[0] = x[3] * power(r, 1, 3), x[1] = x[4] * power(r, 1, 3);
   x[2] = power(r, step, 4);
   x[5] = 2 + rng_below(r, 4);
@@ -204,14 +208,15 @@ static void step_side(int64_t *x, int side, bool up) {
   x[side] = warps * x[3 + side];
 }
 
-/* The terms are given: the choice behind the first numbers is that of warpgroups' slices, if it is one. */
+/* The terms are given; what may change behind the first numbers is a matter of the family. */
 static int changed(const TensorPlan *p, Choice *c) {
-  if (by_lanes(p)) {
-    int f = (int)choose(c, MATRIX_TERMS + 3);
-    return f < MATRIX_TERMS ? f : f == MATRIX_TERMS ? MATRIX_TEAMS : BY_EIGHT + f - MATRIX_TERMS - 1;
-  }
-  int n = MATRIX_TERMS + two_slices(p), f = (int)choose(c, n + (p->open.wide != 0));
-  return f < MATRIX_TERMS ? f : f < n ? MATRIX_WARPGROUPS : MATRIX_WIDE;
+  int more[MATRIX_FIELDS], n = 0;
+  more[n++] = BY_EIGHT + 1;
+  if (by_lanes(p)) more[n++] = BY_EIGHT, more[n++] = MATRIX_TEAMS;
+  if (two_slices(p)) more[n++] = MATRIX_WARPGROUPS;
+  if (p->open.wide) more[n++] = MATRIX_WIDE;
+  int f = (int)choose(c, MATRIX_TERMS + n);
+  return f < MATRIX_TERMS ? f : more[f - MATRIX_TERMS];
 }
 
 /* What a measured state has beyond what the sketch leaves open becomes the sketch's own: a log may be of other settings. */
