@@ -22,9 +22,7 @@ bool mx_lanes(const Mx *x) { return matrix_lanes(&x->t); }
 static int wide_rows(const Mx *x) { return x->a.by_k || x->mi % 2 ? 1 : x->mi % LANE_STEP ? 2 : LANE_STEP; }
 
 ExprId mx_team(Mx *x) { return x->t.teams == 1 ? num(x, 0) : quot(x, var(x, x->tid), x->threads / x->t.teams); }
-ExprId mx_member(Mx *x) {
-  return x->t.teams == 1 ? var(x, x->tid) : rest(x, var(x, x->tid), x->threads / x->t.teams);
-}
+ExprId mx_member(Mx *x) { return x->t.teams == 1 ? var(x, x->tid) : rest(x, var(x, x->tid), x->threads / x->t.teams); }
 
 void mx_lanes_begin(Mx *x) {
   int columns = matrix_lane_columns(&x->t);
@@ -63,8 +61,8 @@ static Own own(Mx *x, bool a) {
            : (Own){&x->b, x->fb, matrix_lane_columns(&x->t), x->keeps};
 }
 static ExprId line(Mx *x, const Own *o, ExprId n) {
-  ExprId in = o->s == &x->a ? ex_add(x->c, mx_warp_row(x), mx_lane_row(x, n))
-                            : ex_add(x->c, mx_warp_col(x), mx_lane_col(x, n));
+  ExprId in =
+      o->s == &x->a ? ex_add(x->c, mx_warp_row(x), mx_lane_row(x, n)) : ex_add(x->c, mx_warp_col(x), mx_lane_col(x, n));
   return tidy(x, in);
 }
 static ExprId place(Mx *x, const Own *o, ExprId n, ExprId kk) { /* of its n-th line */
@@ -76,8 +74,8 @@ static Stmt *load(Mx *x, Own o, ExprId slot, ExprId ks) {
   int own_k = x->t.block_k / x->t.teams;
   ExprId k = tidy(x, ex_add(c, scaled(x, mx_team(x), own_k), scaled(x, ks, LANE_STEP))), from, to;
   int w = o.s->by_k ? LANE_STEP : o.wide;
-  Loop n = loop(x, "n", o.s->by_k ? o.n : o.n / w, FOR_UNROLLED), e = loop(x, "e", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED),
-       kk = loop(x, "kk", LANE_STEP, FOR_UNROLLED);
+  Loop n = loop(x, "n", o.s->by_k ? o.n : o.n / w, FOR_UNROLLED),
+       e = loop(x, "e", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED), kk = loop(x, "kk", LANE_STEP, FOR_UNROLLED);
   if (o.s->by_k) {
     from = mx_spot(x, o.s, slot, line(x, &o, var(x, n.v)), k);
     to = place(x, &o, var(x, n.v), num(x, 0));
@@ -94,8 +92,9 @@ static Stmt *load(Mx *x, Own o, ExprId slot, ExprId ks) {
 Stmt *mx_multiply_lanes(Mx *x, ExprId slot) {
   IrCtx *c = x->c;
   Own a = own(x, true), b = own(x, false);
-  Loop ks = loop(x, "ks", x->t.block_k / x->t.teams / LANE_STEP, FOR_UNROLLED), kk = loop(x, "kk", LANE_STEP, FOR_UNROLLED),
-       r = loop(x, "r", a.n, FOR_UNROLLED), q = loop(x, "c", b.n, FOR_UNROLLED);
+  Loop ks = loop(x, "ks", x->t.block_k / x->t.teams / LANE_STEP, FOR_UNROLLED),
+       kk = loop(x, "kk", LANE_STEP, FOR_UNROLLED), r = loop(x, "r", a.n, FOR_UNROLLED),
+       q = loop(x, "c", b.n, FOR_UNROLLED);
   ExprId sum = ex_add(c, scaled(x, var(x, r.v), b.n), var(x, q.v));
   ExprId product = ex_mul(c, element(x, a.to, place(x, &a, var(x, r.v), var(x, kk.v))),
                           element(x, b.to, place(x, &b, var(x, q.v), var(x, kk.v))));

@@ -55,9 +55,7 @@ static bool together(const Mx *x, const MatrixIndex *d, int w) {
          dtype_eq(ir_var_info(x->c, d->var[d->n - 1])->type, DT_I32);
 }
 
-static ExprId result_row(Mx *x, ExprId i, ExprId half) {
-  return tidy(x, ex_add(x->c, x->a.first, mx_row(x, i, half)));
-}
+static ExprId result_row(Mx *x, ExprId i, ExprId half) { return tidy(x, ex_add(x->c, x->a.first, mx_row(x, i, half))); }
 static ExprId result_col(Mx *x, ExprId j) { return tidy(x, ex_add(x->c, x->b.first, mx_col(x, j))); }
 
 /* Stores the neighbours that a thread keeps, as far as they are inside, so many at once as can be; ready: what is stored are results,
@@ -69,8 +67,9 @@ static Stmt *neighbours(Mx *x, ExprId m, ExprId n, ExprId at, bool ready) {
   Loop g = loop(x, "g", x->keeps / w, FOR_UNROLLED), e = loop(x, "e", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED);
   ExprId skip = scaled(x, var(x, g.v), w), first = tidy(x, ex_add(c, n, skip)),
          acc = ex_add(c, ex_add(c, at, skip), var(x, e.v));
-  Stmt *s = ready ? result(x, m, first, false, w > 1 ? var(x, e.v) : 0, acc)
-                  : store(x, x->partial, partial_at(x, x->part, m, ex_add(c, first, var(x, e.v))), element(x, x->acc, acc));
+  Stmt *s =
+      ready ? result(x, m, first, false, w > 1 ? var(x, e.v) : 0, acc)
+            : store(x, x->partial, partial_at(x, x->part, m, ex_add(c, first, var(x, e.v))), element(x, x->acc, acc));
   s = around(x, e, s);
   if (x->v.n.size % x->t.block_n) s = st_if(c, less(x, first, x->v.n.size), false, s, NULL);
   s = around(x, g, s);
@@ -176,9 +175,7 @@ Stmt *mx_add_up(Mx *x) {
   return around(x, block, around(x, thread, st_alloc(c, x->acc, s)));
 }
 
-static Stmt *all_have_stored(Mx *x) {
-  return x->clustered ? call(x, IN_CLUSTER_SYNC, 0, NULL) : low_barrier(x->c);
-}
+static Stmt *all_have_stored(Mx *x) { return x->clustered ? call(x, IN_CLUSTER_SYNC, 0, NULL) : low_barrier(x->c); }
 
 /* total += what block `part` of the cluster, or this one, has at an index of its sums. */
 static Stmt *add_of(Mx *x, Loop i, ExprId from, ExprId part) {
@@ -197,8 +194,8 @@ Stmt *mx_add_up_here(Mx *x) {
   Loop z = loop(x, "z", x->sums, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(n, by), FOR_UNROLLED),
        zero = loop(x, "z", w, FOR_UNROLLED), part = loop(x, "part", blocks, FOR_UNROLLED),
        team = loop(x, "team", teams, FOR_UNROLLED), i = loop(x, "i", w, FOR_UNROLLED);
-  Stmt *keep = store(x, x->mine, ex_add(c, scaled(x, var(x, z.v), x->threads), var(x, x->tid)),
-                     element(x, x->acc, var(x, z.v)));
+  Stmt *keep =
+      store(x, x->mine, ex_add(c, scaled(x, var(x, z.v), x->threads), var(x, x->tid)), element(x, x->acc, var(x, z.v)));
   Stmt *s = slices_done(x); /* copies of nothing were on their way to them */
   s = seq(x, seq(x, s, around(x, z, keep)), all_have_stored(x));
   ExprId first = x->clustered ? ex_add(c, scaled(x, x->part, teams), mx_team(x)) : mx_team(x);

@@ -113,8 +113,8 @@ static void lie(Mx *x, Side *s) {
   bool power = chunks > 1 && (chunks & (chunks - 1)) == 0 && s->panel * x->bytes % MX_CHUNK == 0;
   s->mask = !power || in_order ? 1 : chunks < 8 ? chunks : 8;
   s->shift = 8 / s->mask;
-  s->pitch =
-      (s->panel * x->bytes + MX_CHUNK - 1) / MX_CHUNK * (MX_CHUNK / x->bytes) + (power || in_order ? 0 : MX_CHUNK / x->bytes);
+  s->pitch = (s->panel * x->bytes + MX_CHUNK - 1) / MX_CHUNK * (MX_CHUNK / x->bytes) +
+             (power || in_order ? 0 : MX_CHUNK / x->bytes);
 }
 
 /* The axis of k that runs fastest is the one along which most can be copied at once. */

@@ -38,7 +38,8 @@ static bool mark(IrCtx *c, const Stmt *s, void *arg) {
   if (s->kind != ST_ALLOC) return true;
   IrBuffer *b = ir_buffer(c, s->u.alloc.buf);
   bool many = b->size && ex_const_int(c, b->size, &n) && n > 1;
-  if (many && b->scope == SC_LOCAL && !mapu_get(&((Scalars *)arg)->no, (uint64_t)s->u.alloc.buf, 0)) b->registers = true;
+  if (many && b->scope == SC_LOCAL && !mapu_get(&((Scalars *)arg)->no, (uint64_t)s->u.alloc.buf, 0))
+    b->registers = true;
   return true;
 }
 

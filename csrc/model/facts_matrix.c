@@ -37,7 +37,8 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->blocks = rows * cols * batch * t->split;
   k->threads = GPU_WARP * warps;
   k->shared_bytes = (double)matrix_shared_bytes(t, v.type, g->t);
-  k->local_elems = lanes ? matrix_registers(t, v.type) - GPU_MATRIX_ADDRESSES : sums + matrix_sets(t, v.type) * fragments;
+  k->local_elems =
+      lanes ? matrix_registers(t, v.type) - GPU_MATRIX_ADDRESSES : sums + matrix_sets(t, v.type) * fragments;
   k->ops = (lanes ? 1 : t->terms) * 2.0 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
   k->matrix_bytes = bytes;
   k->matrix_lanes = lanes;
@@ -59,8 +60,9 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->global_bytes = k->mem.fill_bytes + (k->matrix_parts > 0 ? k->matrix_parts : out);
   k->unique_bytes = read_bytes(s->ctx, v.a) + read_bytes(s->ctx, v.b) + out;
   double own = 2.0 / LANE_STEP * (matrix_lane_rows(t) + matrix_lane_columns(t)); /* half a warp at a time */
-  double reads = warps * (lanes ? t->block_k * own / t->teams
-                                : t->block_k / step * (t->warpgroups ? operands : fragments)); /* of 128 bytes, for one slice */
+  double reads =
+      warps * (lanes ? t->block_k * own / t->teams
+                     : t->block_k / step * (t->warpgroups ? operands : fragments)); /* of 128 bytes, for one slice */
   k->matrix_teams = t->teams;
   k->matrix_loads = lanes ? own / 2 / (matrix_lane_rows(t) * matrix_lane_columns(t)) : 0;
   k->shared_reads = k->blocks * tiles * reads * GPU_WARP;

@@ -27,7 +27,11 @@ MatrixTile matrix_tile(int n, const int64_t *x) {
 
 int matrix_numbers(const MatrixTile *t, int64_t *x) {
   for (int i = 0; i < MATRIX_FIELDS; i++) x[i] = t->number[i];
-  return t->teams > 1 ? MATRIX_FIELDS : t->wide ? MATRIX_TEAMS : t->warpgroups ? MATRIX_WIDE : t->terms != 1 ? MATRIX_WARPGROUPS : MATRIX_TERMS;
+  return t->teams > 1    ? MATRIX_FIELDS
+         : t->wide       ? MATRIX_TEAMS
+         : t->warpgroups ? MATRIX_WIDE
+         : t->terms != 1 ? MATRIX_WARPGROUPS
+                         : MATRIX_TERMS;
 }
 
 bool matrix_lanes(const MatrixTile *t) { return t->terms == 0; }
@@ -73,7 +77,8 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   if (t->wide < 0 || t->wide > 1) return "its stores are wide (1) or not (0)";
   if (matrix_lanes(t) && (t->wide || t->warpgroups))
     return "lanes that multiply by themselves have neither wide stores nor warpgroups";
-  if (t->teams < 1 || (t->teams > 1 && !matrix_lanes(t))) return "only lanes that multiply by themselves share a tile along k";
+  if (t->teams < 1 || (t->teams > 1 && !matrix_lanes(t)))
+    return "only lanes that multiply by themselves share a tile along k";
   if (t->block_k % (LANE_STEP * t->teams)) return "each team has a multiple of 4 of the slice";
   if (t->wide && t->split > 1) return "wide stores are for sums that one block adds up: no split";
   return t->warpgroups ? group_fault(t, type) : NULL;
@@ -90,8 +95,8 @@ int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *targe
   int64_t line = (int64_t)t->stages * t->block_k * dtype_bytes(type);
   int64_t slices[] = {line * t->block_m, line * t->block_n}, all = slices[0] + slices[1];
   int64_t sums = matrix_clustered(t, target) || t->teams > 1 ? (int64_t)t->block_m * t->block_n * t->teams
-                 : t->wide                   ? (int64_t)matrix_threads(t) / GPU_WARP * matrix_wide_room(t)
-                                             : 0;
+                 : t->wide ? (int64_t)matrix_threads(t) / GPU_WARP * matrix_wide_room(t)
+                           : 0;
   sums *= dtype_bytes(DT_F32);
   int there = dtype_eq(type, DT_F32) ? memory_reused(NS_COUNT(slices), slices, sums) : -1;
   return there < 0 ? all + sums : all + (sums > slices[there] ? sums - slices[there] : 0);

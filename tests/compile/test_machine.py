@@ -3,6 +3,7 @@ engine that ask it agree."""
 
 import glob
 import json
+import math
 import re
 import subprocess
 import sysconfig
@@ -102,12 +103,17 @@ def test_sampler_checker_generator_report_and_estimate_agree(sm):
         verdict, facts = _core.gpu_check(s, target), policy.facts(s.infer_bounds())
         assert verdict["ok"] and facts["invalid"] is None, (verdict, facts)
         assert verdict["threads"] <= 256 and verdict["shared_bytes"] <= 12 << 10
-        source, _ = _core.candidate_source(s, target)
-        ((threads, blocks),) = re.findall(r"__launch_bounds__\((\d+), (\d+)\)", source)
-        assert int(threads) == verdict["threads"]
-        grid = -(-int(facts["kernels"][0]["blocks"]) // target.machine["sms"])
-        fits = _core.gpu_occupancy(target, int(threads), 1, 0)[0]
-        assert int(blocks) == max(1, min(grid, fits))
+        source, manifest = _core.candidate_source(s, target)
+        bounds = [(int(t), int(b)) for t, b in re.findall(r"__launch_bounds__\((\d+), (\d+)\)", source)]
+        sizes = [(math.prod(k["block"]), math.prod(k["grid"])) for k in json.loads(manifest)["kernels"]]
+        assert (facts["kernels"][0]["threads"], facts["kernels"][0]["blocks"]) == sizes[0] and len(facts["kernels"]) == 1
+        # where blocks that share a sum of a product by lanes form no clusters, a second kernel adds up
+        shared = re.search(r"by lanes.* split ([248]|16)\b", s.text()) and "__cluster_dims__" not in source
+        assert len(bounds) == len(sizes) == 1 + bool(shared) and max(t for t, _ in bounds) == verdict["threads"]
+        for (threads, blocks), (block, grid) in zip(bounds, sizes):
+            assert threads == block
+            fits = _core.gpu_occupancy(target, threads, 1, 0)[0]
+            assert blocks == max(1, min(-(-grid // target.machine["sms"]), fits))
         if at == 0 and there and there[0] <= sm <= there[1]:
             try:
                 binary = _core.build(target, source)[0]

@@ -59,8 +59,13 @@ def policy(task, **more):
     return auto_scheduler.SketchPolicy(task, "random", seed=1, verbose=0, **more)
 
 
+def terms(state):
+    """Of each product that is made by one step: instructions of tensor cores for one, 0: none, lanes multiply."""
+    return [(*step[2], 1)[8] for step in state.transform_steps if step[0] == "MM"]  # 1 where it is not written
+
+
 def on_tensor_cores(state):
-    return any(step[0] == "MM" for step in state.transform_steps)
+    return any(terms(state))
 
 
 def products(tasks):
@@ -86,8 +91,11 @@ def test_results_keep_their_type_in_tuples_of_tuples(precision):
 
 
 def test_float32_is_strict():
+    """No tensor cores; lanes by themselves multiply what is a product of matrices, a single row is none."""
     for t in tasks_in("float32"):
-        assert t.math == "strict" and not any(map(on_tensor_cores, policy(t).generate_sketches()))
+        sketches = policy(t).generate_sketches()
+        assert t.math == "strict" and not any(map(on_tensor_cores, sketches))
+        assert [terms(s) for s in sketches].count([0]) == ("conv2d" in t.desc)
 
 
 def test_tolerances_follow_from_the_precision():
@@ -97,11 +105,11 @@ def test_tolerances_follow_from_the_precision():
 # ---- records ----
 @pytest.fixture(scope="module")
 def pair():
-    """(task, task that may use TF32) of one computation, and a state of each: the second's is on tensor cores."""
+    """(task, task that may use TF32) of one computation, and a state of each: the first's of loops, the second's on tensor cores."""
     found = [next(t for t in tasks_in(p) if "add_nn_relu" in t.desc and "conv2d_1" not in t.desc) for p in ("float32", "tf32")]
     tasks = [found[1], auto_scheduler.SearchTask(workload_key=found[1].workload_key, target=TARGET)]
     tasks.reverse()
-    states = [next(s for s in policy(t).sample_initial_population() if on_tensor_cores(s) == bool(k)) for k, t in enumerate(tasks)]
+    states = [next(s for s in policy(t).sample_initial_population() if bool(terms(s)) == bool(k)) for k, t in enumerate(tasks)]
     assert [t.math for t in tasks] == ["strict", "tf32"]
     return tasks, states
 

@@ -56,10 +56,10 @@ def usable(steps, index):
     return _core.gpu_check(_core.State(dag(index), steps), ENGINE["cuda"])["ok"]
 
 
-def own_states(index, target, count, seed):
+def own_states(index, target, count, seed, **params):
     """Steps of states from our own sampler."""
     out = []
-    policy = _core.Policy(dag(index), target, {}, seed, 1)
+    policy = _core.Policy(dag(index), target, params, seed, 1)
     for s, _ in policy.round(count):
         out.append(s.steps())
     return out

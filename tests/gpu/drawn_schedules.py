@@ -37,7 +37,8 @@ OF_A_SHAPE = 5
 CORES = len(os.sched_getaffinity(0))
 TOOL_SECONDS = 180  # for a tool with its share of the cases
 TOOLS = {"memcheck": ["--padding", "256"], "racecheck": [], "synccheck": []}  # padding: what is read of the next array is found
-KINDS = ("warpgroups", "warps", "sums in parts on warps", "lanes", "sums in parts by lanes", "double buffers", "sums in two kernels", "sums over threads", "loops")
+KINDS = ("warpgroups", "warps", "sums in parts on warps", "lanes", "sums in parts by lanes", "double buffers", "sums in two kernels")
+KINDS += ("sums over threads", "loops")
 
 Case = collections.namedtuple("Case", "text kind manifest binary arrays")  # arrays: inputs and, last, the definition's result
 

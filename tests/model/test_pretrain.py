@@ -297,7 +297,7 @@ def test_hints_are_proposed():
 
 def test_batches_spread_over_tilings():
     task = task_of(128, target="cuda -arch=sm_90")
-    policy = auto_scheduler.SketchPolicy(task, auto_scheduler.AnalyticModel(), seed=1, verbose=0)
+    policy = auto_scheduler.SketchPolicy(task, auto_scheduler.AnalyticModel(), params={"lane_products": 0}, seed=1, verbose=0)
     for _ in range(2):
         tilings = []
         for s in policy.propose(8):

@@ -133,13 +133,24 @@ def test_the_form_of_winograd_that_is_fastest_on_a_cpu(size, ci, co, tile):
 
 
 @pytest.mark.parametrize(
-    ("size", "ci", "co", "tile"),
-    [(28, 16, 32, None), (55, 16, 64, None), (14, 128, 32, None), (28, 128, 128, 4), (112, 128, 128, 4), (14, 512, 512, 2), (7, 512, 512, 2)],
+    ("size", "ci", "co", "of_loops", "of_lanes"),
+    [
+        (28, 16, 32, None, None),
+        (55, 16, 64, None, None),
+        (14, 128, 32, None, None),
+        (28, 128, 128, 4, None),
+        (56, 128, 128, 4, 4),
+        (112, 128, 128, 4, 4),
+        (14, 512, 512, 2, None),
+        (7, 512, 512, 2, None),
+    ],
 )
-def test_the_form_of_winograd_that_is_fastest_on_a_gpu(size, ci, co, tile):
-    """Three kernels for one where the products are many, and no thread adds up too long a sum."""
-    assert forms_of_winograd(size, ci, co, "cuda -arch=sm_90") == ([(tile, False)] if tile else [])
-    assert forms_of_winograd(size, ci, co, "cuda -arch=sm_90", "auto") == [(2 if size % 8 else 4, False)]  # the reference's rule
+def test_the_form_of_winograd_that_is_fastest_on_a_gpu(size, ci, co, of_loops, of_lanes):
+    """Three kernels for one where the products are many, and no thread adds up too long a sum. The direct form is one of loops, or a
+    product by lanes, which has no long sums: float32 from compute capability 8.0 on."""
+    for target, tile in (("cuda -arch=sm_75", of_loops), ("cuda -arch=sm_80", of_lanes), ("cuda -arch=sm_90", of_lanes)):
+        assert forms_of_winograd(size, ci, co, target) == ([(tile, False)] if tile else [])
+        assert forms_of_winograd(size, ci, co, target, "auto") == [(2 if size % 8 else 4, False)]  # the reference's rule
 
 
 def forms_of_winograd(size, ci, co, target, mode="fastest"):

@@ -6,7 +6,8 @@ from nestsmith import _core, auto_scheduler, te, topi
 from nestsmith.numerics import to_bfloat16
 
 TARGET = "cuda -arch=sm_90"
-ALLOWED = (("float16", None), ("bfloat16", None), ("float32", "tf32"), ("float32", "float32x3"), ("float32", "strict"))  # element type, math of the task
+# element type, math of the task
+ALLOWED = (("float16", None), ("bfloat16", None), ("float32", "tf32"), ("float32", "float32x3"), ("float32", "strict"))
 
 
 def dense(m, n, k, dtype):

@@ -51,7 +51,7 @@ def test_steps_are_recorded_and_replayed(target, tensors):
 @pytest.mark.parametrize("target", [CUDA, OPENCL])
 def test_estimate_and_features_know_the_second_copy(target):
     dag = _core.ComputeDAG(matmul(128, 128, 128))
-    p, more = policy(dag, target, seed=3, double_buffer_prob=0.5, **SMALL), 0
+    p, more = policy(dag, target, seed=3, double_buffer_prob=0.5, lane_products=0, **SMALL), 0
     for s, _ in p.round(12):
         plain = without(s, dag).infer_bounds()
         state = _core.State(dag, s.steps()).infer_bounds()
@@ -106,4 +106,5 @@ def test_who_has_none():
     for target, more in ((CPU4, {}), (MALI, {}), (CUDA, {"search_mode": "compatible"})):
         assert not any("DB" in kinds(s) for s in found(conv_bn_relu(1, 14, 14, 32, 32), target, 8, **always, **more))
     drawn = policy(matmul(128, 128, 128), CUDA, seed=1, **SMALL, **always).sample()
-    assert drawn and all("DB" in kinds(s) for s in drawn)
+    of_lanes, of_loops = ({"DB" in kinds(s) for s in drawn if ("MM" in kinds(s)) is lanes} for lanes in (True, False))
+    assert of_loops == {True} and of_lanes == {False}, "products by lanes have slices in flight of their own"

@@ -70,6 +70,7 @@ def test_population_and_generations():
         evolutionary_search_population=96,
         evolutionary_search_num_iters=3,
         sample_init_min_population=1,
+        lane_products=0,  # a family that has few measured states is bred by itself, too
     )
     seen, log = [], events(p)
     p.set_scorer(lambda s: seen.extend(s) or [1.0] * len(s))
@@ -117,7 +118,7 @@ def test_mutation_prob():
 )
 @pytest.mark.parametrize("mode", ["extended", "compatible"])
 def test_tiling_structures(key, target, value, sizes, mode):
-    p = policy(matmul(64, 64, 64), target, seed=1, search_mode=mode, **{key: value}, **SMALL)
+    p = policy(matmul(64, 64, 64), target, seed=1, search_mode=mode, lane_products=0, **{key: value}, **SMALL)
     p.set_scorer(lambda s: [1.0] * len(s))
     states = p.sample()
     assert states and {tuple(len(x[4]) for x in steps(s) if x[0] == "SP")[:3] for s in states} == sizes
@@ -142,11 +143,14 @@ def tilings(states):
     return Counter(map(cut, states))
 
 
+LOOPS = {"lane_products": 0, **SMALL}
+
+
 def test_states_per_tiling():
     """Few tilings are good here: without a limit a batch holds many states of one of them."""
-    loose = policy(matmul(256, 256, 64), CUDA, seed=1, states_per_tiling_in_batch=0, states_per_tiling=0, **SMALL)
+    loose = policy(matmul(256, 256, 64), CUDA, seed=1, states_per_tiling_in_batch=0, states_per_tiling=0, **LOOPS)
     assert max(tilings(s for s, _ in loose.round(16)).values()) > 2
-    tight = policy(matmul(256, 256, 64), CUDA, seed=1, states_per_tiling_in_batch=1, states_per_tiling=3, **SMALL)
+    tight = policy(matmul(256, 256, 64), CUDA, seed=1, states_per_tiling_in_batch=1, states_per_tiling=3, **LOOPS)
     picked, most = Counter(), []
     for _ in range(16):  # after every 128 measured states a tiling may come three times more
         states = [s for s, _ in tight.round(16)]
@@ -158,7 +162,7 @@ def test_states_per_tiling():
     assert most[1:8] == [3] * 7 and 3 < most[-1] <= 6
 
     def drawn(batch, **limits):
-        p = policy(matmul(256, 256, 64), CUDA, seed=2, **limits, **SMALL)
+        p = policy(matmul(256, 256, 64), CUDA, seed=2, **limits, **LOOPS)
         return [tilings(s for s, _ in p.round(batch)) for _ in range(3)]
 
     for batch in (4, 12):  # fewer than eight count as eight, other sizes are rounded down
@@ -174,12 +178,12 @@ def test_states_of_a_log_count_for_their_tiling():
     """A resumed run does not measure the tilings again that its log has had its fill of."""
 
     def first(known):
-        p = policy(matmul(256, 256, 64), CUDA, seed=1, states_per_tiling=3, **SMALL)
+        p = policy(matmul(256, 256, 64), CUDA, seed=1, states_per_tiling=3, **LOOPS)
         for s in known:
             p.report(s, 1.0, True)
         return [s for s, _ in p.round(16)]
 
-    loose = policy(matmul(256, 256, 64), CUDA, seed=1, **SMALL)
+    loose = policy(matmul(256, 256, 64), CUDA, seed=1, **LOOPS)
     known = [s for s, _ in loose.round(16)]
     (full, n), *_ = tilings(known).most_common(1)
     assert n >= 3 and tilings(first([]))[full] == 3

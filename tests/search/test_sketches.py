@@ -83,8 +83,13 @@ def test_conv_cpu():
     assert where(s[2], 3) == 0 and not tiled(s[2], 10)
 
 
+LANES = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, -1]  # numbers of a product by lanes: its terms, warpgroups and stores are given
+
+
 def test_conv_cuda():
-    (s,) = sketches(conv_bn_relu(), CUDA)
+    s, lanes = sketches(conv_bn_relu(), CUDA)
+    assert steps(lanes) == [["CI", 9], ["CI", 7], ["CI", 5], ["CI", 1], ["CA", 3, 10, 3], ["MM", 10, LANES]]
+    assert [x.text() for x in sketches(conv_bn_relu(), CUDA, lane_products=0)] == [s.text()]
     assert ask(s, "cache_read", 1) and ask(s, "cache_read", 3)
     assert where(s, 1) == 1 and where(s, 2) == 2 and where(s, 4) == 2
     assert tiled(s, 5) and where(s, 5) == 2 and [where(s, i) for i in (7, 9, 11)] == [1, 1, 1] and tiled(s, 12)
@@ -173,12 +178,14 @@ def test_winograd():
 
 
 def test_matmul_cuda():
-    (s,) = sketches(matmul(512, 512, 512), CUDA)
+    s, lanes = sketches(matmul(512, 512, 512), CUDA)
+    assert steps(lanes) == [["MM", 2, LANES]]
+    assert [x.text() for x in sketches(matmul(512, 512, 512), CUDA, lane_products=0)] == [s.text()]
     assert ask(s, "cache_read", 0) and ask(s, "cache_read", 2) and where(s, 1) == 2 and where(s, 3) == 2
     assert ask(s, "cache_write", 4) and tiled(s, 4, 5) and where(s, 4) == 2
     s = sketches(matmul(8, 8, 1024), CUDA)
-    assert len(s) == 2 and ask(s[0], "cross_thread", 2)
-    assert steps(s[0]) == [["SP", 2, 2, 1024, [32], 1], ["AN", 2, 3, 6]]
+    assert len(s) == 3 and ask(s[0], "cross_thread", 2) and tiled(s[1], 4, 5)
+    assert steps(s[0]) == [["SP", 2, 2, 1024, [32], 1], ["AN", 2, 3, 6]] and steps(s[2]) == [["MM", 2, LANES]]
 
 
 def _dense(k):
@@ -267,7 +274,9 @@ def test_a_result_that_is_read_twice_is_finished_in_its_tile(target):
         return [where(s, [x[0] for x in s.stages()].index("C")) == 2 for s in sketches(_gate(), target, search_mode=mode)]
 
     assert not any(fused("compatible"))
-    assert fused("extended") == ([True] if target is CUDA else [True, True, False])
+    assert fused("extended") == ([True, True] if target is CUDA else [True, True, False])
+    if target is CUDA:  # the second one is a product by lanes, which is one kernel whoever reads it
+        assert steps(sketches(_gate(), target)[1]) == [["CI", 3], ["CA", 2, 4, 1], ["MM", 4, LANES]]
     transposed = [[s.text() for s in sketches(_gate(True), target, search_mode=m)] for m in ("compatible", "extended")]
     assert transposed[0] == transposed[1]
 

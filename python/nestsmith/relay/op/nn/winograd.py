@@ -87,7 +87,8 @@ def winograd_tile(call, target, config):
     if mode == "fastest" and target.has_tensor_cores and data.dtype in ("float16", "bfloat16"):
         return None  # tensor cores compute it
     if is_gpu(target):
-        return _fastest_on_gpu(*map(int, data.shape), int(co)) if mode == "fastest" else 4 if h % 8 == 0 else 2
+        direct = _DIRECT_LANES if target.has_tensor_cores and data.dtype == "float32" else _DIRECT_LOOPS
+        return _fastest_on_gpu(*map(int, data.shape), int(co), direct) if mode == "fastest" else 4 if h % 8 == 0 else 2
     if "arm_cpu" in target.keys:
         return None
     if mode == "fastest":
@@ -120,15 +121,17 @@ def _fastest_tile(n, h, w, ci, co, vector_bytes):
 
 
 # Microseconds. Of Winograd's form on an H200, fitted to the best of 14 candidates at 24 shapes (7x7 to 112x112 pixels, 16 to 512 channels;
-# float32); of the direct form, as products by lanes, on an H100, to the best of 50 candidates of the layers of ResNet-50.
+# float32). Of the direct form a kernel, a product and a term that one thread adds up: by loops likewise (weights beside them), as products by
+# lanes (float32 from compute capability 8.0 on), on an H100, to the best of 50 candidates of the layers of ResNet-50.
 _THREE_KERNELS, _PRODUCTS, _CHAIN, _WEIGHTS, _MOVED = 6.8, 0.64e-7, 4.75e-3, 2.15e-6, 3.58e-6
-_DIRECT_KERNEL, _DIRECT_PRODUCTS, _DIRECT_CHAIN = 2.3, 0.5e-7, 0.5e-3
+_DIRECT_LOOPS, _DIRECT_LANES = (1.8, _PRODUCTS, _CHAIN, _WEIGHTS), (2.3, 0.5e-7, 0.5e-3, 0)
 
 
-def _fastest_on_gpu(n, h, w, ci, co):
+def _fastest_on_gpu(n, h, w, ci, co, direct):
     """The output tile for which Winograd's form takes less than the direct one on a GPU, or None: kernels, products, terms that one
     thread adds up, weights that are read, elements of tiles that are written and read between the transforms."""
-    best, tile = _DIRECT_KERNEL + _DIRECT_PRODUCTS * 9 * n * h * w * ci * co + _DIRECT_CHAIN * 9 * ci, None
+    kernel, product, term, weight = direct
+    best, tile = kernel + product * 9 * n * h * w * ci * co + term * 9 * ci + weight * 9 * ci * co, None
     for m in (4, 2):
         a, places = (m + 2) ** 2, n * -(-h // m) * -(-w // m)
         cost = _THREE_KERNELS + _PRODUCTS * a * places * ci * co + _CHAIN * ci + _WEIGHTS * a * ci * co + _MOVED * a * places * (ci + co)
