@@ -51,7 +51,8 @@ static const char *group_fault(const MatrixTile *t, DType type) {
   if (t->warp_m % 64 || t->warp_n % 8) return "a warpgroup's tile is a multiple of 64 x 8";
   if (line != 32 && line != 64 && line % WIDEST_LINE)
     return "a warpgroup's slice of the sum has 32, 64 or a multiple of 128 bytes";
-  if (t->block_n * (line < WIDEST_LINE ? line : WIDEST_LINE) % SWIZZLED) return "a warpgroup's slice has a multiple of 1024 bytes of columns";
+  if (t->block_n * (line < WIDEST_LINE ? line : WIDEST_LINE) % SWIZZLED)
+    return "a warpgroup's slice has a multiple of 1024 bytes of columns";
   if (t->terms != 1) return "a warpgroup's product of float32 is one of TF32";
   if (t->stages <= t->warpgroups) return "warpgroups need more stages than slices that they multiply at a time";
   return NULL;

@@ -175,7 +175,7 @@ static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   int64_t step = 32 / dtype_bytes(p->v.type);
   x[3] = p->open.warpgroups ? power(r, 64, 2) : power(r, 16, 3);
   x[4] = p->open.warpgroups && rng_below(r, 2) == 0 ? 8 * (1 + (int64_t)rng_below(r, GROUP_OCTETS))
-                                                   : power(r, 8, p->open.warpgroups ? 6 : 4);
+                                                    : power(r, 8, p->open.warpgroups ? 6 : 4);
   x[0] = x[3] * power(r, 1, 3), x[1] = x[4] * power(r, 1, 3);
   x[2] = power(r, step, 4);
   x[5] = 2 + rng_below(r, 4);
