@@ -28,7 +28,7 @@ bool mx_grouped(const Mx *x) { return x->t.warpgroups && !mx_plain(x); }
 
 /* ---- products ---- */
 
-static ExprId lane(Mx *x) { return rest(x, var(x, x->tid), GPU_WARP); }
+ExprId mx_lane(Mx *x) { return rest(x, var(x, x->tid), GPU_WARP); }
 
 ExprId mx_warp_row(Mx *x) { /* of A that the warp's tile begins with, and of B */
   return scaled(x, quot(x, quot(x, mx_member(x), x->team), x->t.block_n / x->t.warp_n), x->t.warp_m);
@@ -47,7 +47,7 @@ ExprId mx_instruction_row(Mx *x, ExprId i) {
  * is below the first, in B behind it along k. */
 static Stmt *fragment(Mx *x, const Side *s, int n, BufferId to, ExprId at, ExprId slot, ExprId row, ExprId k) {
   bool is_a = s == &x->a;
-  ExprId which = quot(x, lane(x), 8), low = rest(x, which, 2), high = quot(x, which, 2), in = rest(x, lane(x), 8);
+  ExprId which = quot(x, mx_lane(x), 8), low = rest(x, which, 2), high = quot(x, which, 2), in = rest(x, mx_lane(x), 8);
   ExprId rows = scaled(x,
                        n == 2 ? num(x, 0)
                        : is_a ? low
@@ -81,8 +81,8 @@ static Stmt *fragments(Mx *x, int set, ExprId slot, ExprId k) {
 }
 
 /* What the lane keeps in register r of an instruction: row and column in its 16x8 tile. */
-ExprId mx_acc_row(Mx *x, ExprId r) { return ex_add(x->c, quot(x, lane(x), 4), scaled(x, quot(x, r, 2), 8)); }
-ExprId mx_acc_col(Mx *x, ExprId r) { return ex_add(x->c, scaled(x, rest(x, lane(x), 4), 2), rest(x, r, 2)); }
+ExprId mx_acc_row(Mx *x, ExprId r) { return ex_add(x->c, quot(x, mx_lane(x), 4), scaled(x, quot(x, r, 2), 8)); }
+ExprId mx_acc_col(Mx *x, ExprId r) { return ex_add(x->c, scaled(x, rest(x, mx_lane(x), 4), 2), rest(x, r, 2)); }
 
 ExprId mx_row(Mx *x, ExprId i, ExprId half) {
   if (mx_lanes(x)) return ex_add(x->c, mx_warp_row(x), mx_lane_row(x, i));

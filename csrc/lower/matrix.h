@@ -82,6 +82,7 @@ static inline Stmt *around(Mx *x, Loop l, Stmt *body) {
 /* ---- matrix.c: is the kernel made of plain statements, by warpgroups? What of its tile a thread computes ---- */
 bool mx_plain(const Mx *x);
 bool mx_grouped(const Mx *x);
+ExprId mx_lane(Mx *x);     /* the thread's, of its warp */
 ExprId mx_warp_row(Mx *x); /* of A that the warp's tile begins with */
 ExprId mx_warp_col(Mx *x); /* of B */
 ExprId mx_instruction_row(Mx *x, ExprId i); /* of the rows of a tile that its instruction i computes, the first of those that the

@@ -40,14 +40,12 @@ static ExprId spread(Mx *x, ExprId n, int w, int lanes, ExprId lane) {
   return ex_add(x->c, scaled(x, group, w), rest(x, n, w));
 }
 ExprId mx_lane_row(Mx *x, ExprId r) {
-  ExprId lane = rest(x, var(x, x->tid), GPU_WARP);
-  lane = ex_add(x->c, rest(x, quot(x, lane, 2), 2), scaled(x, quot(x, lane, 8), 2));
-  return spread(x, r, wide_rows(x), 8, lane);
+  ExprId lane = mx_lane(x), row = ex_add(x->c, rest(x, quot(x, lane, 2), 2), scaled(x, quot(x, lane, 8), 2));
+  return spread(x, r, wide_rows(x), 8, row);
 }
 ExprId mx_lane_col(Mx *x, ExprId c) {
-  ExprId lane = rest(x, var(x, x->tid), GPU_WARP);
-  lane = ex_add(x->c, rest(x, lane, 2), scaled(x, rest(x, quot(x, lane, 4), 2), 2));
-  return spread(x, c, x->keeps, 4, lane);
+  ExprId lane = mx_lane(x), col = ex_add(x->c, rest(x, lane, 2), scaled(x, rest(x, quot(x, lane, 4), 2), 2));
+  return spread(x, c, x->keeps, 4, col);
 }
 
 /* What a lane has of a factor. */

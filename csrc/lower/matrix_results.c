@@ -116,7 +116,7 @@ static Stmt *take(Mx *x, const Wide *w) {
   int n = together(x, d, 4) ? 4 : together(x, d, 2) ? 2 : 1, length = (w->along_m ? WIDE_ROWS : w->columns) / n;
   Loop turn = loop(x, "turn", WIDE_ROWS * w->columns / n / GPU_WARP, FOR_UNROLLED),
        e = loop(x, "e", n, n > 1 ? FOR_VECTOR : FOR_UNROLLED);
-  ExprId q = ex_add(c, scaled(x, var(x, turn.v), GPU_WARP), rest(x, var(x, x->tid), GPU_WARP));
+  ExprId q = ex_add(c, scaled(x, var(x, turn.v), GPU_WARP), mx_lane(x));
   ExprId line = tidy(x, quot(x, q, length)), at = tidy(x, scaled(x, rest(x, q, length), n));
   ExprId from = ex_add(c, ex_add(c, w->room, ex_add(c, scaled(x, line, w->pitch), at)), var(x, e.v));
   ExprId row = ex_add(c, mx_warp_row(x), mx_instruction_row(x, var(x, w->i.v))),

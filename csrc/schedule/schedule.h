@@ -42,14 +42,15 @@ typedef struct { RelKind kind; int32_t parent, outer, inner; /* axes; FUSE: oute
                  ExprId factor, nparts; } Rel; /* SPLIT: exactly one of factor, nparts is non-zero */
 
 typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
-/* How a kernel multiplies matrices on tensor cores (matrix.c): what a block and a warp compute, the slice of the sum that is in
- * shared memory at a time, and how many slices are there or in flight. transposed: the factor that the last dimension of the
- * result belongs to gives the rows. split: blocks that share the sum of a tile, each a part of k; a second kernel adds up. */
-/* warpgroups: 0: each tile of a warp is a warp's (mma.sync); else a warpgroup's (wgmma), which multiplies so many slices at a time,
- * 1 or 2. terms: products of TF32 that a product of float32 is the sum of; 0: lanes multiply float32 by themselves. wide: results pass through shared memory, so that each thread stores neighbours, and a warp lines of them. */
- /* teams: so many warps share a warp's tile, each a part of k of every slice (lanes only). */
-enum { MATRIX_FIELDS = 12, MATRIX_TERMS = 8, MATRIX_WARPGROUPS, MATRIX_WIDE, MATRIX_TEAMS }; /* of a step; the last may be missing:
-                                                                                            1, 0, 0, 1 */
+/* How a kernel multiplies matrices on tensor cores, or by lanes (matrix.c): what a block and a warp compute, the slice of the sum that
+ * is in shared memory at a time, and how many slices are there or in flight. transposed: the factor that the last dimension of the
+ * result belongs to gives the rows. split: blocks that share the sum of a tile, each a part of k; they, or a second kernel, add up.
+ * terms: products of TF32 that a product of float32 is the sum of; 0: by lanes, which multiply float32 themselves. warpgroups: 0: each
+ * tile of a warp is a warp's (mma.sync); else a warpgroup's (wgmma), which multiplies so many slices at a time, 1 or 2. wide: results
+ * pass through shared memory, so that each thread stores neighbours, and a warp lines of them. teams: of lanes: so many warps share a
+ * warp's tile, each a part of k of every slice. */
+enum { MATRIX_FIELDS = 12, MATRIX_TERMS = 8, MATRIX_WARPGROUPS, MATRIX_WIDE, MATRIX_TEAMS };
+/* of a step; the last may be missing: 1, 0, 0, 1 */
 typedef union {
   struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages, transposed, split, terms, warpgroups, wide, teams; };
   int32_t number[MATRIX_FIELDS]; /* as in a step */
