@@ -148,9 +148,9 @@ def test_operands_narrower_than_a_register_compile_with_other_compilers():
 
 
 @pytest.mark.parametrize("leading", [False, True])
-@pytest.mark.parametrize("rows, columns, parts", [(7, 2, [8, 6]), (7, 3, [12, 9]), (13, 2, [10, 6]), (14, 1, [7]), (5, 4, [12, 8]), (3, 1, [3])])
+@pytest.mark.parametrize("rows, columns, parts", [(7, 2, [8, 6]), (7, 3, [12, 9]), (13, 2, [10, 8]), (14, 1, [7]), (5, 4, [10]), (3, 1, [3])])
 def test_tiles_of_awkward_sizes_are_cut_unevenly(rows, columns, parts, leading):
-    """Too many rows for the registers, and no divisor that keeps a core busy: about equal parts, a smaller one last. `leading`: all
+    """Too many rows for the registers, and no divisor that keeps a core busy: about equal parts, or fewer columns at a time. `leading`: all
     tiles are set to zero before the first one is computed."""
     if platform.machine() != "x86_64":
         pytest.skip("16 registers of four numbers are assumed")
