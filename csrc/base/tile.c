@@ -13,35 +13,39 @@
 #define COLUMN_COST 0.05
 #define UNEVEN_COST 1.02 /* two loops instead of one */
 
+enum { ROWS, COLUMNS, BOTH };
+static int kind_of(const TileLoop *l) { return l->both ? BOTH : l->column ? COLUMNS : ROWS; }
+
 TileParts tile_parts(int64_t extent, int64_t inner) {
   int64_t n = (extent + inner - 1) / inner, less = n * inner - extent;
   return (TileParts){n - less, less};
 }
 
-static double step(double rows, double cols, bool streamed) {
-  double longest = fmax(fmax(rows * cols / 2, IN_FLIGHT), (rows + cols + 1) / LOADS);
-  if (streamed) longest = fmax(longest, cols / SECOND);
-  return longest + LOAD_COST * (rows + cols) + COLUMN_COST * cols;
+static double step(const double *tile, bool streamed) {
+  double rows = tile[ROWS], cols = tile[COLUMNS], n = tile[BOTH], loads = n * (rows + cols);
+  double longest = fmax(fmax(n * rows * cols / 2, IN_FLIGHT), (loads + 1) / LOADS);
+  if (streamed) longest = fmax(longest, n * cols / SECOND);
+  return longest + LOAD_COST * loads + COLUMN_COST * n * cols;
 }
 
 /* Cycles of one step of all sums, with loops as they are cut. */
 static double all_steps(int n, const TileLoop *loop, bool streamed) {
-  double rows = 1, cols = 1, tiles = 1, cost;
+  double tile[] = {1, 1, 1}, tiles = 1;
   const TileLoop *odd = NULL;
   for (int i = 0; i < n; i++) {
     const TileLoop *l = &loop[i];
     if (l->extent % l->inner)
       odd = l;
     else
-      *(l->column ? &cols : &rows) *= (double)l->inner, tiles *= (double)(l->extent / l->inner);
+      tile[kind_of(l)] *= (double)l->inner, tiles *= (double)(l->extent / l->inner);
   }
-  if (!odd) return tiles * step(rows, cols, streamed);
+  if (!odd) return tiles * step(tile, streamed);
   TileParts p = tile_parts(odd->extent, odd->inner);
-  double a = (double)odd->inner, b = a - 1;
-  if (odd->column)
-    cost = (double)p.full * step(rows, cols * a, streamed) + (double)p.less * step(rows, cols * b, streamed);
-  else
-    cost = (double)p.full * step(rows * a, cols, streamed) + (double)p.less * step(rows * b, cols, streamed);
+  double *part = &tile[kind_of(odd)], other = *part;
+  *part = other * (double)odd->inner;
+  double cost = (double)p.full * step(tile, streamed);
+  *part = other * (double)(odd->inner - 1);
+  cost += (double)p.less * step(tile, streamed);
   return tiles * cost * UNEVEN_COST;
 }
 

@@ -4,10 +4,10 @@
 #include "base/machine.h"
 
 /* A spatial loop of a sum, outermost first. Loops over columns change the vectors that are read, loops over rows the numbers that all
- * lanes share; the loop over vectors itself is a column. */
+ * lanes share; the loop over vectors itself is a column. Loops over products of their own (a batch) change both. */
 typedef struct {
   int64_t extent; /* iterations; vectors of the vector loop */
-  bool column, whole; /* whole: it may not be cut */
+  bool column, both, whole; /* neither column nor both: rows. whole: it may not be cut */
   int64_t inner;  /* result: iterations in registers. The others are loops around the sum; see tile_parts */
 } TileLoop;
 /* So many parts of `inner` iterations, and so many with one less (7 = 3 + 2 + 2). */

@@ -403,15 +403,17 @@ static void operand(IrCtx *c, ExprId e, void *arg) {
   o->scalar_uses |= !vector && uses;
   o->vector_uses |= vector && uses;
 }
+/* What a level changes of what is read. */
+static Operands operands_of(IrCtx *c, const Nest *x, int level) {
+  Operands o = {.acc = x->store->u.store.buf};
+  if (x->vec < 0) return o;
+  o.vec = x->at[x->vec].loop->u.loop.var, o.v = x->at[level].loop->u.loop.var;
+  ex_post_order(c, x->store->u.store.value, operand, &o);
+  return o;
+}
 /* Does a level change the vectors that are read, but not the numbers that are spread over all lanes? Then it belongs to the columns of
  * the tile, like the vector loop. */
-static bool is_column(IrCtx *c, const Nest *x, int level) {
-  if (x->vec < 0) return false;
-  Operands o = {
-      .acc = x->store->u.store.buf, .vec = x->at[x->vec].loop->u.loop.var, .v = x->at[level].loop->u.loop.var};
-  ex_post_order(c, x->store->u.store.value, operand, &o);
-  return o.scalar && o.vector_uses && !o.scalar_uses;
-}
+static bool is_column(const Operands *o) { return o->scalar && o->vector_uses && !o->scalar_uses; }
 
 /* Decides what stays in registers. false: leave this loop, an inner one will do better. */
 static bool fit(Regs *g, Nest *x, int lanes) {
@@ -424,11 +426,13 @@ static bool fit(Regs *g, Nest *x, int lanes) {
     if (!l->spatial) continue;
     l->inner = 1;
     if (i < x->lead) continue;
-    bool v = i == x->vec, column = v || is_column(g->c, x, i);
+    Operands o = operands_of(g->c, x, i);
+    bool v = i == x->vec, column = v || is_column(&o);
     if (v) vec = n;
     if (column) panel *= (double)l->extent;
     loop[n] = (TileLoop){.extent = v ? i64_ceildiv(l->extent, lanes) : l->extent,
                          .column = column,
+                         .both = !v && o.vector_uses && o.scalar_uses,
                          .whole = reduction_within(g, x, i) >= LONG_REDUCTION || (v && l->extent % lanes)};
     level[n++] = i;
   }
@@ -564,7 +568,8 @@ static void lay_out(Regs *g, Nest *x, Tile *t) {
     Level *l = &x->at[i];
     if (!l->spatial) continue;
     if (i == x->vec) continue;
-    if (is_column(c, x, i))
+    Operands o = operands_of(c, x, i);
+    if (is_column(&o))
       col[n_col++] = i, t->cols *= l->inner;
     else
       t->order[t->n_order++] = i, t->rows *= l->inner;

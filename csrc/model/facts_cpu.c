@@ -41,6 +41,13 @@ typedef struct {
       packed[FACT_READS]; /* axes, if a layout rewrite will store the tensor in the order in which the stage reads it */
 } Cpu;
 
+/* The dimension in which neighbours in memory differ; -1: the tensor has one element. */
+static int last_dim(const ReadFacts *a) {
+  int d = a->rank - 1;
+  while (d >= 0 && a->dim[d] == 1) d--;
+  return d;
+}
+
 /* ---- footprints and traffic ---- */
 
 /* Elements of a tensor that loops from..end sweep; whole lines, where the last dimension is not read whole. */
@@ -62,7 +69,7 @@ static double footprint(const Cpu *x, int access, int from) {
       sum += r - 1, prod *= r;
     }
     double cover = a->linear[d] ? sum : prod;
-    if (d == a->rank - 1 && !x->packed[access] && whole > LINE_ELEMS) cover = ceil(cover / LINE_ELEMS) * LINE_ELEMS;
+    if (d == last_dim(a) && !x->packed[access] && whole > LINE_ELEMS) cover = ceil(cover / LINE_ELEMS) * LINE_ELEMS;
     total *= fmin(cover, whole);
   }
   return total;
@@ -82,16 +89,24 @@ static double bytes_of(const Cpu *x, int from) {
   return n;
 }
 
-/* Bytes of a tensor that come into a cache of that size. */
-static double traffic(const Cpu *x, double cache, double *total) {
+/* Is it made nearby, in an array that stays in a cache of that size? */
+static bool stays(const View *v, TensorId t, double cache) {
+  int made = te_dag_op_of(v->s->ctx, v->s->dag, t);
+  return made >= 0 && v->s->stage.at[made].at == AT_ITER && facts_region(v->s, made) * facts_bytes(v->s, t) <= cache;
+}
+
+/* Bytes that come into a cache of that size. */
+static double traffic(const Cpu *x, double cache) {
   const View *v = x->v;
   int in = v->n_loop;
   while (in > 0 && bytes_of(x, in - 1) <= cache) in--;
   if (in > 0) in--; /* what a loop does not move stays from one iteration to the next */
-  double outer = 1;
+  double outer = 1, total = 0;
   for (int i = 0; i < in; i++) outer *= (double)v->loop[i].ext;
-  for (int i = 0; i < v->n_access; i++) *total += outer * footprint(x, i, in) * facts_bytes(v->s, v->access[i].tensor);
-  return *total;
+  for (int i = 0; i < v->n_access; i++)
+    if (!stays(v, v->access[i].tensor, cache))
+      total += outer * footprint(x, i, in) * facts_bytes(v->s, v->access[i].tensor);
+  return total;
 }
 
 /* ---- sums ---- */
@@ -102,8 +117,9 @@ static int along(const Cpu *x, int access, uint64_t vector) {
   uint64_t all = 0;
   for (int d = 0; d < a->rank; d++) all |= a->mask[d];
   if (!(all & vector)) return -1;
-  uint64_t last = x->packed[access] ? all : a->rank > 0 ? a->mask[a->rank - 1] : 0;
-  bool linear = a->rank > 0 && a->linear[a->rank - 1];
+  int d = last_dim(a);
+  uint64_t last = x->packed[access] ? all : d >= 0 ? a->mask[d] : 0;
+  bool linear = d >= 0 && a->linear[d];
   return (last & vector) && linear ? 1 : 0;
 }
 
@@ -149,12 +165,13 @@ static Nest lay(const Cpu *x, int first, int vec) {
     if (is_vec) at = n;
     loop[n++] = (TileLoop){.extent = is_vec ? i64_ceildiv(l->ext, x->lanes) : l->ext,
                            .column = column,
+                           .both = !is_vec && o.vector_uses && o.scalar_uses,
                            .whole = within >= LONG_REDUCTION || (is_vec && l->ext % x->lanes)};
   }
   Nest r = {.cycles = tile_fit(&x->m, n, loop, at, panel), .tiles = 1, .vectors = 1, .rows = 1};
   double columns = 1;
   for (int i = 0; i < n && isfinite(r.cycles); i++) {
-    bool cut = loop[i].column && loop[i].inner < loop[i].extent;
+    bool cut = (loop[i].column || loop[i].both) && loop[i].inner < loop[i].extent;
     if (cut) columns = fmax(columns, i == at ? APART : SPREAD);
     all *= (double)loop[i].extent;
     r.vectors *= (double)loop[i].inner;
@@ -283,8 +300,8 @@ void facts_cpu_stage(const Target *t, KernelFacts *k, View *v, State *s, int sta
   double cycles = straight_cycles(&x, execs), out = facts_region(s, stage) * bytes * (st->at == AT_ITER ? 0.1 : 1);
   if (cycles < 0) {
     cycles = facts_reduces(v) ? sum_cycles(&x, execs) : plain_cycles(&x, execs);
-    traffic(&x, FIRST_CACHE, &first);
-    traffic(&x, SECOND_CACHE, &second);
+    first = traffic(&x, FIRST_CACHE);
+    second = traffic(&x, SECOND_CACHE);
   } else
     out *= 2;
   double fetch = first / SECOND_RATE;

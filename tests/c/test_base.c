@@ -299,6 +299,10 @@ static void tiles_of_registers(void **st) {
   tile_of(7, 2, 1 << 10, 4, 2);   /* 4 + 3 */
   tile_of(6, 2, 1 << 10, 6, 2);
   tile_of(64, 6, 1 << 16, 4, 3); /* a panel that streams through the first cache: few columns at a time */
+  TileLoop products[] = {{.extent = 3, .both = true}, {.extent = 8}, {.extent = 2, .column = true}};
+  const CpuMachine twelve = {.vector_bytes = 32, .registers = 12};
+  assert_true(tile_fit(&twelve, 3, products, 2, 1 << 10) < 1.1 * 24);
+  assert_true(products[0].inner == 1 && products[1].inner == 4); /* sums of several products share nothing */
   TileParts p = tile_parts(13, 5);
   assert_true(p.full == 1 && p.less == 2); /* 5 + 4 + 4 */
   const CpuMachine m = {.vector_bytes = 32, .registers = 12};
