@@ -763,16 +763,27 @@ static bool on_vectors(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
 
 static Stmt *walk(IrCtx *c, Stmt *s, void *arg);
 
+static bool plain_loop(const Stmt *s) { return s->kind == ST_FOR && s->u.loop.kind <= FOR_UNROLLED; }
+
+/* A statement that sets sums to a number and the one that adds them up, as one; NULL: they are not that. Where a condition guards the
+ * sums (rows beyond the edge, which nobody reads), the number is what is left without them. */
+static Stmt *started(Regs *g, Stmt *at, Stmt *next) {
+  bool first = false;
+  if (next->kind == ST_IF && !next->u.cond.other) {
+    Stmt *both = started(g, at, next->u.cond.then);
+    return both ? st_if(g->c, next->u.cond.cond, next->u.cond.likely, both, walk(g->c, at, g)) : NULL;
+  }
+  Stmt *both = plain_loop(next) ? reduction(g, next, at, &first) : NULL;
+  return first ? both : NULL;
+}
+
 static Stmt *sequence(Regs *g, Stmt *s) {
   int n = s->u.seq.n, k = 0;
   Stmt **out = arena_array(ir_arena(g->c), Stmt *, n);
   for (int i = 0; i < n; i++) {
-    Stmt *at = s->u.seq.at[i], *next = i + 1 < n ? s->u.seq.at[i + 1] : NULL, *both = NULL;
-    bool first = false;
-    if (next && next->kind == ST_FOR && next->u.loop.kind <= FOR_UNROLLED) both = reduction(g, next, at, &first);
-    first = first && both;
-    out[k++] = first ? both : walk(g->c, at, g);
-    i += first;
+    Stmt *at = s->u.seq.at[i], *both = i + 1 < n ? started(g, at, s->u.seq.at[i + 1]) : NULL;
+    out[k++] = both ? both : walk(g->c, at, g);
+    i += both != NULL;
   }
   return st_seq(g->c, k, out);
 }
@@ -783,7 +794,7 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   bool first;
   if (s->kind == ST_SEQ) return sequence(g, s);
   if (s->kind != ST_FOR) return low_rewrite(c, g->ar, s, walk, NULL, g);
-  if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s, NULL, &first))) return x;
+  if (plain_loop(s) && (x = reduction(g, s, NULL, &first))) return x;
   low_bind_loop(c, g->ar, s);
   bool calls = s->u.loop.kind <= FOR_UNROLLED && s->u.loop.body->kind == ST_STORE &&
                ex_any(c, s->u.loop.body->u.store.value, on_vectors, NULL);
