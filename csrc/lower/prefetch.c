@@ -8,14 +8,14 @@
  *   for k: for i in [0, 16): prefetch W[k*C + C + i*(C/16) ..]; for kk: ... W[k*C + kk*48 ..] ...
  *
  * Loops inside of i take part as long as they are outside of the register tile and each iteration has a line to ask for: many
- * small requests are better than a few large ones. Beyond the end of the tensor its last lines are asked for: no address is formed
- * that is not one of its elements. After pass_registers; what is computed, and in which order, stays as it is.
+ * small requests are better than a few large ones. Of several tiles in an iteration each is preceded by its share. Beyond the end of
+ * the tensor its last lines are asked for: no address is formed that is not one of its elements. After pass_registers; what is computed, and in which order, stays as it is.
  */
 #include "lower/util.h"
 
 /* Bytes of a line; of what a core's own caches may hold from one run to the next; of chunks that are read at once, and that are no
  * more there when their turn comes. MAX_LINES: asked for at a time; where it takes more, the core waits for them. */
-enum { LINE = 64, SMALL_TENSOR = 1 << 20, MIN_CHUNK = 4 << 10, MAX_CHUNK = 64 << 10, MAX_LINES = 16, MAX_NEST = 32 };
+enum { LINE = 64, SMALL_TENSOR = 1 << 20, MIN_CHUNK = 4 << 10, MAX_CHUNK = 64 << 10, MAX_LINES = 24, MAX_NEST = 32 };
 
 typedef struct {
   IrCtx *c;
@@ -29,11 +29,9 @@ typedef struct {
 /* What of the buffer one iteration of a loop reads. */
 typedef struct {
   Fetch *x;
-  int outside, n_open, tiles; /* loops around the loop; around the register tile, if we are in one */
-  int path;
-  const Stmt *around[MAX_NEST]; /* from `outside` to `path`: where a prefetch may stand */
-  ExprId origin;                /* index of one read in the first iterations of all loops */
-  int64_t lo, hi, count, parts;
+  int outside;   /* loops around the loop */
+  ExprId origin; /* index of one read in the first iterations of all loops */
+  int64_t lo, hi, count;
   bool fail;
   MapU64 seen;
 } Chunk;
@@ -49,13 +47,6 @@ static bool open_loop(Fetch *x, const Stmt *s) {
   return true;
 }
 
-/* Loops around the first read that a prefetch may stand in: outside of the tile, or else of the innermost loop. */
-static void note_path(Chunk *k) {
-  Fetch *x = k->x;
-  k->path = k->tiles ? k->n_open : x->n - 1;
-  for (int i = k->outside; i < k->path; i++) k->around[i] = x->loop[i];
-}
-
 static bool foreign(IrCtx *c, ExprId e, void *arg) { /* a variable of no loop around the chunk */
   const Chunk *k = arg;
   const ExprNode *n = ir_node(c, e);
@@ -68,7 +59,6 @@ static void read(IrCtx *c, ExprId e, void *arg) {
   Chunk *k = arg;
   Fetch *x = k->x;
   if (ir_kind(c, e) != IR_LOAD || ir_node(c, e)->sym != x->buf) return;
-  if (!k->origin) note_path(k);
   ExprId at = ir_kid(c, e, 0), origin;
   int64_t lanes = ir_type(c, at).lanes, extent;
   if (k->fail || mapu_get(&k->seen, (uint64_t)e, 0)) return;
@@ -95,18 +85,15 @@ static void read(IrCtx *c, ExprId e, void *arg) {
   k->fail = !i64_add(k->count, count, &k->count);
 }
 
-static bool is_tile(IrCtx *c, const Stmt *s) { return s->kind == ST_ALLOC && ir_buffer(c, s->u.alloc.buf)->registers; }
 static bool enter(IrCtx *c, const Stmt *s, void *arg) {
   Chunk *k = arg;
   if (s->kind == ST_FOR && !open_loop(k->x, s)) k->fail = true;
-  if (is_tile(c, s) && !k->tiles++) k->n_open = k->x->n;
   if (!k->fail) st_visit_exprs(c, s, read, k);
   return !k->fail;
 }
-static bool leave(IrCtx *c, const Stmt *s, void *arg) {
+static bool leave(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
   Chunk *k = arg;
   k->x->n -= s->kind == ST_FOR;
-  k->tiles -= is_tile(c, s);
   return true;
 }
 
@@ -124,20 +111,6 @@ static bool goes_on(const Chunk *k) {
   return ar_prove_eq(x->ar, ex_subst(c, k->origin, 1, &next), behind);
 }
 
-/* The loop that the prefetches stand in: as far inside as each of its iterations has a line to ask for. */
-static const Stmt *site_of(Chunk *k) {
-  IrCtx *c = k->x->c;
-  const Stmt *site = NULL;
-  int64_t parts = 1, extent;
-  for (int i = k->outside; i < k->path; i++) {
-    const Stmt *s = k->around[i];
-    if (s->u.loop.kind > FOR_UNROLLED || !constant_loop(c, s, &extent) || !i64_mul(parts, extent, &parts)) break;
-    if (site && parts * LINE > k->count * k->x->bytes) break;
-    site = s, k->parts = parts;
-  }
-  return site;
-}
-
 static bool chunk_of(Fetch *x, const Stmt *s, Chunk *k) {
   int64_t extent;
   int n = x->n;
@@ -151,43 +124,118 @@ static bool chunk_of(Fetch *x, const Stmt *s, Chunk *k) {
   return bytes >= MIN_CHUNK && bytes <= MAX_CHUNK && goes_on(k);
 }
 
-/* Statements that ask for the part of this iteration of the loops up to the site. */
-static Stmt *ask(const Chunk *k, const Stmt *site) {
+/* ---- requests, spread over the tiles that use the chunk ---- */
+
+typedef struct {
+  const Fetch *x;
+  ExprId at;     /* the first element to ask for */
+  int64_t lines; /* from there on */
+  bool fail;
+} Spread;
+
+static bool is_tile(IrCtx *c, const Stmt *s) { return s->kind == ST_ALLOC && ir_buffer(c, s->u.alloc.buf)->registers; }
+typedef struct {
+  BufferId buf;
+  bool found;
+} Seek;
+static void seek(IrCtx *c, ExprId e, void *arg) {
+  Seek *k = arg;
+  k->found |= ir_kind(c, e) == IR_LOAD && ir_node(c, e)->sym == k->buf;
+}
+static bool seek_in(IrCtx *c, const Stmt *s, void *arg) {
+  Seek *k = arg;
+  st_visit_exprs(c, s, seek, k);
+  return k->found;
+}
+static bool reads(const Fetch *x, const Stmt *s) { return st_any(x->c, s, seek_in, &(Seek){.buf = x->buf}); }
+static bool loop_or_tile(IrCtx *c, const Stmt *s, void *x) {
+  return (s->kind == ST_FOR || is_tile(c, s)) && reads(x, s);
+}
+
+/* The loop's extent, if requests may stand in it: reads of its own are not its innermost ones; else 0. */
+static int64_t open_to(const Fetch *x, const Stmt *s) {
+  int64_t extent;
+  if (s->kind != ST_FOR || s->u.loop.kind > FOR_UNROLLED || !constant_loop(x->c, s, &extent)) return 0;
+  return st_any(x->c, s->u.loop.body, loop_or_tile, (void *)x) ? extent : 0;
+}
+
+/* How often a tile is begun: the places for requests. */
+static double turns(const Fetch *x, const Stmt *s) {
+  int64_t extent = open_to(x, s);
+  if (extent) return (double)extent * turns(x, s->u.loop.body);
+  if (s->kind != ST_SEQ) return reads(x, s) ? 1 : 0;
+  double n = 0;
+  for (int i = 0; i < s->u.seq.n; i++) n += turns(x, s->u.seq.at[i]);
+  return n;
+}
+
+static Stmt *ask(Spread *p, Stmt *before) {
+  const Fetch *x = p->x;
+  IrCtx *c = x->c;
+  DType t = ir_type(c, p->at);
+  int64_t line = LINE / x->bytes;
+  ExprId at = ex_bin(c, IR_MAX, p->at, ex_int(c, t, 0)); /* guarded reads of padding begin in front of the tensor */
+  at = ex_bin(c, IR_MIN, at, ex_int(c, t, x->size - (p->lines - 1) * line - 1));
+  p->fail |= p->lines > MAX_LINES;
+  if (p->fail) return before;
+  VarId from = ir_var_new(c, "next", t, false);
+  Stmt *all[MAX_LINES + 1];
+  for (int64_t i = 0; i < p->lines; i++) {
+    ExprId to = ex_add(c, ex_var(c, from), ex_int(c, t, i * line)),
+           e = ex_load(c, x->buf, ir_buffer(c, x->buf)->type, 1, &to);
+    all[i] = st_eval(c, ex_call(c, IN_PREFETCH, DT_I32, 1, &e));
+  }
+  all[p->lines] = before;
+  return st_let(c, from, ar_simplify(x->ar, at), st_seq(c, (int)p->lines + 1, all));
+}
+
+static Stmt *spread(IrCtx *c, Stmt *s, void *arg);
+
+/* To each statement its share. */
+static Stmt *spread_sequence(Spread *p, Stmt *s) {
+  IrCtx *c = p->x->c;
+  int64_t line = LINE / p->x->bytes, asked = 0;
+  double all = turns(p->x, s), before = 0;
+  Stmt **out = arena_array(ir_arena(c), Stmt *, s->u.seq.n);
+  for (int i = 0; i < s->u.seq.n; i++) {
+    before += turns(p->x, s->u.seq.at[i]);
+    int64_t until = (int64_t)((double)p->lines * before / all);
+    Spread part = {p->x, ex_add(c, p->at, ex_int(c, ir_type(c, p->at), asked * line)), until - asked, p->fail};
+    out[i] = spread(c, s->u.seq.at[i], &part);
+    p->fail = part.fail;
+    asked = until;
+  }
+  return st_seq(c, s->u.seq.n, out);
+}
+
+static Stmt *spread(IrCtx *c, Stmt *s, void *arg) {
+  Spread *p = arg;
+  if (p->lines == 0 || p->fail || !reads(p->x, s)) return s;
+  if (s->kind == ST_SEQ) return spread_sequence(p, s);
+  int64_t extent = open_to(p->x, s), line = LINE / p->x->bytes;
+  if (extent && (p->lines >= extent || p->lines > MAX_LINES)) {
+    DType t = ir_type(c, p->at);
+    Spread each = {p->x, p->at, i64_ceildiv(p->lines, extent), false};
+    ExprId turn = ex_cast(c, t, ex_sub(c, ex_var(c, s->u.loop.var), s->u.loop.min));
+    each.at = ex_add(c, p->at, ex_mul(c, turn, ex_int(c, t, each.lines * line)));
+    Stmt *r = st_own(c, s);
+    r->u.loop.body = spread(c, s->u.loop.body, &each);
+    p->fail = each.fail;
+    return r;
+  }
+  if (s->kind == ST_FOR || s->kind == ST_STORE || s->kind == ST_EVAL || is_tile(c, s)) return ask(p, s);
+  return st_rewrite(c, s, spread, NULL, p);
+}
+
+/* The statement, with requests for what lies behind the chunk; itself: too many at a time. */
+static Stmt *with_requests(const Chunk *k, Stmt *s) {
   Fetch *x = k->x;
   IrCtx *c = x->c;
   DType t = ir_type(c, k->origin);
-  ExprId part = ex_int(c, t, 0);
-  for (int i = k->outside;; i++) {
-    const Stmt *s = k->around[i];
-    ExprId at = ex_cast(c, t, ex_sub(c, ex_var(c, s->u.loop.var), s->u.loop.min));
-    part = ex_add(c, ex_mul(c, part, ex_cast(c, t, s->u.loop.extent)), at);
-    if (s == site) break;
-  }
-  int64_t step = i64_ceildiv(k->count, k->parts), line = LINE / x->bytes, n = i64_ceildiv(step, line);
-  if (n > MAX_LINES) return NULL;
-  ExprId next = ex_add(c, ex_add(c, k->origin, ex_int(c, t, k->lo + k->count)), ex_mul(c, part, ex_int(c, t, step)));
-  next = ex_bin(c, IR_MAX, next, ex_int(c, t, 0)); /* guarded reads of padding begin in front of the tensor */
-  next = ex_bin(c, IR_MIN, next, ex_int(c, t, x->size - (n - 1) * line - 1));
-  VarId from = ir_var_new(c, "next", t, false);
-  Stmt *line_of[MAX_LINES];
-  for (int64_t i = 0; i < n; i++) {
-    ExprId at = ex_add(c, ex_var(c, from), ex_int(c, t, i * line)),
-           e = ex_load(c, x->buf, ir_buffer(c, x->buf)->type, 1, &at);
-    line_of[i] = st_eval(c, ex_call(c, IN_PREFETCH, DT_I32, 1, &e));
-  }
-  return st_let(c, from, ar_simplify(x->ar, next), st_seq(c, (int)n, line_of));
-}
-
-typedef struct {
-  const Stmt *site;
-  Stmt *ask;
-} Place;
-static Stmt *place(IrCtx *c, Stmt *s, void *arg) {
-  const Place *p = arg;
-  if (s != p->site) return st_rewrite(c, s, place, NULL, arg);
-  Stmt *r = st_own(c, s), *both[2] = {p->ask, s->u.loop.body};
-  r->u.loop.body = st_seq(c, 2, both);
-  return r;
+  Spread p = {.x = x, .lines = i64_ceildiv(k->count, LINE / x->bytes)};
+  p.at = ex_add(c, k->origin, ex_int(c, t, k->lo + k->count));
+  Stmt *r = spread(c, s, &p);
+  return p.fail ? s : r;
 }
 
 static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
@@ -195,9 +243,8 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   Chunk k;
   if (s->kind != ST_FOR) return st_rewrite(c, s, walk, NULL, x);
   if (chunk_of(x, s, &k)) {
-    Place p = {.site = site_of(&k)};
-    p.ask = p.site ? ask(&k, p.site) : NULL;
-    if (p.ask) return place(c, s, &p);
+    Stmt *r = with_requests(&k, s);
+    if (r != s) return r;
   }
   int n = x->n;
   if (open_loop(x, s)) s = st_rewrite(c, s, walk, NULL, x);

@@ -12,25 +12,26 @@
  * spatial loops outside of the reduction belong to the nest, too.
  * The array acc is marked `registers`; code generation makes a variable of each piece. The order of additions to an element does
  * not change, so results are the same bits. Spatial loops that do not fit into the registers move out of the reduction, whole or
- * in part (7 rows as 4 and 3, where a divisor would leave too few sums to keep a core busy); but when the reduction loops
+ * in part (7 rows as 3, 2 and 2, where a divisor would leave too few sums to keep a core busy; base/tile.h); but when the reduction loops
  * within them are long enough to pay for loads and stores of the tile, they stay (the outer reduction loop is then a cache tile
  * of the schedule) and only the inner part is kept in registers.
  * A loop around straight code with private arrays (the transforms of Winograd) becomes the same code on vectors.
  * Pieces have the width of the machine's vectors as long as every access of a piece is contiguous or the same for all lanes;
  * else narrower ones are tried. What cannot be widened stays a marked loop, and the C compiler does what it can.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/tile.h"
 #include "lower/util.h"
 
-/* ENOUGH: sums under way with which a core does not wait for the last addition to one of them. */
-enum { MAX_NEST = 24, MAX_PIECES = 64, LONG_REDUCTION = 16, MAX_UNROLLED = 192, MIN_LANES = 4, ENOUGH = 8 };
+enum { MAX_NEST = 24, MAX_PIECES = 64, LONG_REDUCTION = 16, MAX_UNROLLED = 192, MIN_LANES = 4 };
 /* A reduction loop of up to SHORT iterations costs more than its copies, if they are up to MAX_STRAIGHT statements. */
 enum { SHORT = 4, MAX_STRAIGHT = 64 };
 typedef struct {
   IrCtx *c;
   Arith *ar;
-  int vector_bytes, registers;
+  CpuMachine cpu;
 } Regs;
 typedef struct {
   int64_t first;
@@ -83,7 +84,7 @@ static Stmt *widen(Regs *g, const Stmt *s, VarId v, ExprId first, int lanes, boo
 static int lanes_at_most(const Regs *g, const Stmt *s) {
   int bytes = dtype_bytes(dtype_lanes(ir_buffer(g->c, s->u.store.buf)->type, 1));
   ex_post_order(g->c, s->u.store.value, widest, &bytes);
-  return g->vector_bytes / bytes;
+  return g->cpu.vector_bytes / bytes;
 }
 
 static bool supported_store(const Regs *g, const Stmt *s) {
@@ -380,12 +381,6 @@ static bool gather_nest(Regs *g, const Stmt *s, Nest *x) {
   return x->lead < x->n && (x->vec < 0 || x->vec >= x->lead);
 }
 
-static int64_t divisor_at_most(int64_t n, int64_t limit) {
-  for (int64_t d = limit < n ? limit : n; d > 1; d--)
-    if (n % d == 0) return d;
-  return 1;
-}
-
 /* How many iterations of reduction loops lie inside level i. */
 static int64_t reduction_within(Regs *g, const Nest *x, int i) {
   int64_t n = 1, e;
@@ -394,35 +389,64 @@ static int64_t reduction_within(Regs *g, const Nest *x, int i) {
   return n;
 }
 
-/* How many of n iterations stay in registers, where each takes `tile` of them: a divisor, if that is enough, else about
- * equal parts with a smaller last one (7 = 4 + 3). */
-static int64_t part_of(const Regs *g, int64_t n, int64_t tile) {
-  int64_t most = g->registers / tile, d = divisor_at_most(n, most);
-  if (d * tile >= ENOUGH || most < 2) return d;
-  int64_t even = i64_ceildiv(n, i64_ceildiv(n, most));
-  return even > d ? even : d;
+typedef struct {
+  BufferId acc;
+  VarId vec, v;
+  bool scalar, scalar_uses, vector_uses; /* is a number read that all lanes share? does it depend on v? do vectors? */
+} Operands;
+static void operand(IrCtx *c, ExprId e, void *arg) {
+  Operands *o = arg;
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind != IR_LOAD || n->sym == o->acc) return;
+  bool vector = ex_uses_var(c, e, o->vec), uses = ex_uses_var(c, e, o->v);
+  o->scalar |= !vector;
+  o->scalar_uses |= !vector && uses;
+  o->vector_uses |= vector && uses;
 }
+/* What a level changes of what is read. */
+static Operands operands_of(IrCtx *c, const Nest *x, int level) {
+  Operands o = {.acc = x->store->u.store.buf};
+  if (x->vec < 0) return o;
+  o.vec = x->at[x->vec].loop->u.loop.var, o.v = x->at[level].loop->u.loop.var;
+  ex_post_order(c, x->store->u.store.value, operand, &o);
+  return o;
+}
+/* Does a level change the vectors that are read, but not the numbers that are spread over all lanes? Then it belongs to the columns of
+ * the tile, like the vector loop. */
+static bool is_column(const Operands *o) { return o->scalar && o->vector_uses && !o->scalar_uses; }
 
 /* Decides what stays in registers. false: leave this loop, an inner one will do better. */
 static bool fit(Regs *g, Nest *x, int lanes) {
-  int64_t tile = 1;
-  x->uneven = -1;
-  for (int i = x->lead; i < x->n; i++)
-    if (x->at[i].spatial) tile *= i == x->vec ? i64_ceildiv(x->at[i].extent, lanes) : x->at[i].extent;
-  for (int i = 0; i < x->lead; i++) x->at[i].inner = 1;
-  for (int i = x->lead; i < x->n && tile > g->registers; i++) {
+  TileLoop loop[MAX_NEST];
+  int level[MAX_NEST], n = 0, vec = -1;
+  double panel =
+      (double)reduction_within(g, x, -1) * dtype_bytes(dtype_lanes(ir_buffer(g->c, x->store->u.store.buf)->type, 1));
+  for (int i = 0; i < x->n; i++) {
     Level *l = &x->at[i];
-    if (!l->spatial || l->extent == 1 || i == x->vec) continue;
-    if (reduction_within(g, x, i) >= LONG_REDUCTION) return false;
-    l->inner = part_of(g, l->extent, tile / l->extent);
-    if (l->extent % l->inner) x->uneven = i;
-    tile = tile / l->extent * l->inner;
+    if (!l->spatial) continue;
+    l->inner = 1;
+    if (i < x->lead) continue;
+    Operands o = operands_of(g->c, x, i);
+    bool v = i == x->vec, column = v || is_column(&o);
+    if (v) vec = n;
+    if (column) panel *= (double)l->extent;
+    loop[n] = (TileLoop){.extent = v ? i64_ceildiv(l->extent, lanes) : l->extent,
+                         .column = column,
+                         .both = !v && o.vector_uses && o.scalar_uses,
+                         .whole = reduction_within(g, x, i) >= LONG_REDUCTION || (v && l->extent % lanes)};
+    level[n++] = i;
   }
-  if (tile <= g->registers) return true;
-  if (x->vec < 0) return false;
-  Level *l = &x->at[x->vec];
-  if (reduction_within(g, x, x->vec) >= LONG_REDUCTION || l->extent % lanes) return false;
-  l->inner = divisor_at_most(l->extent / lanes, g->registers) * lanes;
+  if (!isfinite(tile_fit(&g->cpu, n, loop, vec, panel))) return false;
+  x->uneven = -1;
+  for (int k = 0; k < n; k++) {
+    Level *l = &x->at[level[k]];
+    if (k == vec) {
+      l->inner = loop[k].inner == loop[k].extent ? l->extent : loop[k].inner * lanes;
+      continue;
+    }
+    l->inner = loop[k].inner;
+    if (l->extent % l->inner) x->uneven = level[k];
+  }
   return true;
 }
 
@@ -509,7 +533,7 @@ static bool cut_first(Regs *g, Nest *x, Tile *t) {
   if (x->vec < 0) return true;
   const Level *l = &x->at[x->vec];
   Stmt *st = st_own(c, x->store);
-  int64_t most = (int64_t)t->lanes * g->registers, n = l->extent < most ? l->extent : most;
+  int64_t most = (int64_t)t->lanes * g->cpu.registers, n = l->extent < most ? l->extent : most;
   ExprId first = ex_int(c, ir_var_info(c, l->loop->u.loop.var)->type, l->min);
   int pieces = cut(g, 1, &st, l->loop->u.loop.var, first, n, t->piece, MAX_PIECES);
   if (!pieces && l->loop->u.loop.kind == FOR_VECTOR) return false;
@@ -523,31 +547,19 @@ static bool cut_first(Regs *g, Nest *x, Tile *t) {
   return true;
 }
 
-typedef struct {
-  BufferId acc;
-  VarId vec, v;
-  bool scalar, scalar_uses, vector_uses; /* is a number read that all lanes share? does it depend on v? do vectors? */
-} Operands;
-static void operand(IrCtx *c, ExprId e, void *arg) {
-  Operands *o = arg;
-  const ExprNode *n = ir_node(c, e);
-  if (n->kind != IR_LOAD || n->sym == o->acc) return;
-  bool vector = ex_uses_var(c, e, o->vec), uses = ex_uses_var(c, e, o->v);
-  o->scalar |= !vector;
-  o->scalar_uses |= !vector && uses;
-  o->vector_uses |= vector && uses;
-}
-/* Does a level change the vectors that are read, but not the numbers that are spread over all lanes? Then it belongs to the columns of
- * the tile, like the vector loop. */
-static bool is_column(IrCtx *c, const Nest *x, int level) {
-  if (x->vec < 0) return false;
-  Operands o = {
-      .acc = x->store->u.store.buf, .vec = x->at[x->vec].loop->u.loop.var, .v = x->at[level].loop->u.loop.var};
-  ex_post_order(c, x->store->u.store.value, operand, &o);
-  return o.scalar && o.vector_uses && !o.scalar_uses;
+/* Variables of the loops around levels that stay in registers in part, but for the uneven one. */
+static void name_outer(Regs *g, Nest *x) {
+  IrCtx *c = g->c;
+  for (int i = 0; i < x->n; i++) {
+    Level *l = &x->at[i];
+    if (!l->spatial || l->outer || i == x->uneven || l->inner == l->extent) continue;
+    DType type = ir_var_info(c, l->loop->u.loop.var)->type;
+    l->outer = ir_var_new(c, ir_var_info(c, l->loop->u.loop.var)->name, type, false);
+    ar_bind_range(g->ar, l->outer, ex_int(c, type, 0), ex_int(c, type, l->extent / l->inner));
+  }
 }
 
-/* Outer loops for levels that stay in registers in part; the number of pieces. */
+/* The order of the levels in a tile; the number of pieces. */
 static void lay_out(Regs *g, Nest *x, Tile *t) {
   IrCtx *c = g->c;
   int col[MAX_NEST], n_col = 0;
@@ -555,13 +567,9 @@ static void lay_out(Regs *g, Nest *x, Tile *t) {
   for (int i = 0; i < x->n; i++) {
     Level *l = &x->at[i];
     if (!l->spatial) continue;
-    if (l->inner < l->extent) {
-      DType type = ir_var_info(c, l->loop->u.loop.var)->type;
-      l->outer = ir_var_new(c, ir_var_info(c, l->loop->u.loop.var)->name, type, false);
-      ar_bind_range(g->ar, l->outer, ex_int(c, type, 0), ex_int(c, type, l->extent / l->inner));
-    }
     if (i == x->vec) continue;
-    if (is_column(c, x, i))
+    Operands o = operands_of(c, x, i);
+    if (is_column(&o))
       col[n_col++] = i, t->cols *= l->inner;
     else
       t->order[t->n_order++] = i, t->rows *= l->inner;
@@ -649,8 +657,10 @@ static Stmt *emit_tile(Regs *g, const Nest *x, const Tile *t, BufferId acc) {
 /* The nest as tiles, within loops over what stays in registers in part. */
 static Stmt *tiles(Regs *g, Nest *x, Tile t) {
   IrCtx *c = g->c;
+  x->uneven = -1;
+  name_outer(g, x);
   lay_out(g, x, &t);
-  if (t.total > 2 * g->registers || t.total < 1) return NULL; /* narrow remainders may take more than planned */
+  if (t.total > 2 * g->cpu.registers || t.total < 1) return NULL; /* narrow remainders may take more than planned */
   BufferId acc = accumulators(c, x, &t);
   Stmt *r = emit_tile(g, x, &t, acc);
   if (!r) return NULL;
@@ -731,10 +741,13 @@ static Stmt *reduction(Regs *g, const Stmt *s, const Stmt *before, bool *first) 
   *first = x.start != 0;
   if ((x.lead && !x.start) || !cut_first(g, &x, &t) || !fit(g, &x, t.lanes)) return NULL;
   if (x.uneven < 0) return tiles(g, &x, t);
+  name_outer(g, &x); /* both read the same elements by the same names */
   Nest rest = x;
   Level *most = &x.at[x.uneven], *last = &rest.at[x.uneven];
-  last->extent = last->inner = most->extent % most->inner;
-  most->extent -= last->extent;
+  TileParts parts = tile_parts(most->extent, most->inner);
+  most->extent = parts.full * most->inner;
+  last->inner = most->inner - 1;
+  last->extent = parts.less * last->inner;
   last->min += most->extent;
   Stmt *two[2] = {tiles(g, &x, t), tiles(g, &rest, t)};
   return two[0] && two[1] ? st_seq(g->c, 2, two) : NULL;
@@ -750,16 +763,27 @@ static bool on_vectors(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
 
 static Stmt *walk(IrCtx *c, Stmt *s, void *arg);
 
+static bool plain_loop(const Stmt *s) { return s->kind == ST_FOR && s->u.loop.kind <= FOR_UNROLLED; }
+
+/* A statement that sets sums to a number and the one that adds them up, as one; NULL: they are not that. Where a condition guards the
+ * sums (rows beyond the edge, which nobody reads), the number is what is left without them. */
+static Stmt *started(Regs *g, Stmt *at, Stmt *next) {
+  bool first = false;
+  if (next->kind == ST_IF && !next->u.cond.other) {
+    Stmt *both = started(g, at, next->u.cond.then);
+    return both ? st_if(g->c, next->u.cond.cond, next->u.cond.likely, both, walk(g->c, at, g)) : NULL;
+  }
+  Stmt *both = plain_loop(next) ? reduction(g, next, at, &first) : NULL;
+  return first ? both : NULL;
+}
+
 static Stmt *sequence(Regs *g, Stmt *s) {
   int n = s->u.seq.n, k = 0;
   Stmt **out = arena_array(ir_arena(g->c), Stmt *, n);
   for (int i = 0; i < n; i++) {
-    Stmt *at = s->u.seq.at[i], *next = i + 1 < n ? s->u.seq.at[i + 1] : NULL, *both = NULL;
-    bool first = false;
-    if (next && next->kind == ST_FOR && next->u.loop.kind <= FOR_UNROLLED) both = reduction(g, next, at, &first);
-    first = first && both;
-    out[k++] = first ? both : walk(g->c, at, g);
-    i += first;
+    Stmt *at = s->u.seq.at[i], *both = i + 1 < n ? started(g, at, s->u.seq.at[i + 1]) : NULL;
+    out[k++] = both ? both : walk(g->c, at, g);
+    i += both != NULL;
   }
   return st_seq(g->c, k, out);
 }
@@ -770,7 +794,7 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   bool first;
   if (s->kind == ST_SEQ) return sequence(g, s);
   if (s->kind != ST_FOR) return low_rewrite(c, g->ar, s, walk, NULL, g);
-  if (s->u.loop.kind <= FOR_UNROLLED && (x = reduction(g, s, NULL, &first))) return x;
+  if (plain_loop(s) && (x = reduction(g, s, NULL, &first))) return x;
   low_bind_loop(c, g->ar, s);
   bool calls = s->u.loop.kind <= FOR_UNROLLED && s->u.loop.body->kind == ST_STORE &&
                ex_any(c, s->u.loop.body->u.store.value, on_vectors, NULL);
@@ -782,7 +806,6 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
 void pass_registers(Func *f) {
   if (low_is_gpu(f) || f->use != LOW_CODE) return;
   Regs g = {.c = f->ctx, .ar = ar_new(f->ctx)};
-  CpuMachine cpu = cpu_machine(f->target.cpu);
-  g.vector_bytes = cpu.vector_bytes, g.registers = cpu.registers;
+  g.cpu = cpu_machine(f->target.cpu);
   if (f->body) f->body = walk(f->ctx, f->body, &g);
 }

@@ -132,6 +132,11 @@ static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   return work + adding + LAUNCH;
 }
 
+/* A core of a CPU: cycles, and bytes from beyond its second cache, in a second; so many cores fill the memory. */
+#define CORE_CLOCK 3.2e9
+#define CORE_BYTES 15e9
+#define MEMORY_CORES 4.0
+
 double estimate_seconds(const Target *t, const StateFacts *f) {
   double total = 0;
   if (t->kind != TG_CPU) {
@@ -144,7 +149,7 @@ double estimate_seconds(const Target *t, const StateFacts *f) {
   for (int i = 0; i < f->n; i++) {
     const KernelFacts *k = &f->k[i];
     double p = k->blocks, used = p <= 1 ? 1 : p / (ceil(p / cores)); /* uneven shares leave cores idle */
-    double t_math = k->ops / (2 * 3e9 * used), t_mem = k->global_bytes / (8e9 * fmin(used, 4));
+    double t_math = k->ops / (CORE_CLOCK * used), t_mem = k->global_bytes / (CORE_BYTES * fmin(used, MEMORY_CORES));
     total += fmax(t_math, t_mem) + 0.3 * fmin(t_math, t_mem) + (p > 1 ? 3e-6 + 20e-9 * p : 0) + 1e-7;
   }
   return total;

@@ -160,15 +160,29 @@ static void root_lanes(View *v, const Stage *g) {
   }
 }
 
+/* One loop; on CPUs, where no lanes are asked for, a fused one as those that it was made of. */
+static void add_loop(View *v, const Stage *g, int axis, Loop l, const uint64_t *mask) {
+  for (int i = 0; i < g->rels.len && !v->lanes; i++) {
+    const Rel *r = &g->rels.at[i];
+    if (r->kind != REL_FUSE || r->parent != axis) continue;
+    add_loop(v, g, r->outer, l, mask);
+    add_loop(v, g, r->inner, l, mask);
+    return;
+  }
+  if (v->n_loop == MAX_LOOPS) return;
+  l.ext = facts_extent(v->s, &g->axes.at[axis]);
+  l.mask = mask ? mask[axis] : ~0ull;
+  v->loop[v->n_loop++] = l;
+}
 static void add_loops(View *v, int stage, int upto, bool own) {
   const Stage *g = &v->s->stage.at[stage];
   uint64_t mask[4096];
   bool known = g->axes.len <= NS_COUNT(mask);
   if (known) origins(g, mask);
-  for (int i = 0; i <= upto && i < g->leaf.len && v->n_loop < MAX_LOOPS; i++) {
+  for (int i = 0; i <= upto && i < g->leaf.len; i++) {
     const Axis *x = &g->axes.at[g->leaf.at[i]];
-    uint64_t m = known ? mask[g->leaf.at[i]] : ~0ull;
-    v->loop[v->n_loop++] = (Loop){facts_extent(v->s, x), m, x->kind, x->ann, own};
+    add_loop(v, g, g->leaf.at[i], (Loop){.kind = x->kind, .ann = x->ann, .own = own, .stage = stage},
+             known ? mask : NULL);
   }
 }
 static void path(View *v, int stage, int depth) {
@@ -197,28 +211,6 @@ void view_stage(View *v, State *s, int stage, LaneEnv *lanes) {
   walk_op(v, g->op, map, v->root, true, 0);
 }
 
-/* Elements of the accessed tensor that loops from..end sweep. */
-static double footprint(const View *v, const ReadFacts *a, int from) {
-  double range[MAX_AXES], total = 1;
-  uint64_t used = 0;
-  for (int d = 0; d < a->rank; d++) used |= a->mask[d];
-  used &= (1ull << MAX_AXES) - 1;
-  for (uint64_t m = used; m; m &= m - 1) range[__builtin_ctzll(m)] = 1;
-  for (int i = from; i < v->n_loop; i++)
-    if (v->loop[i].own && v->loop[i].ext != 1)
-      for (uint64_t m = v->loop[i].mask & used; m; m &= m - 1) range[__builtin_ctzll(m)] *= (double)v->loop[i].ext;
-  for (int d = 0; d < a->rank; d++) {
-    double sum = 1, prod = 1;
-    for (uint64_t m = a->mask[d] & used; m; m &= m - 1) {
-      double r = range[__builtin_ctzll(m)];
-      sum += r - 1, prod *= r;
-    }
-    double cover = a->linear[d] ? sum : prod;
-    total *= cover < (double)a->dim[d] ? cover : (double)a->dim[d];
-  }
-  return total;
-}
-
 int facts_bytes(const State *s, TensorId t) { return dtype_bytes(ir_tensor(s->ctx, t)->type); }
 ScopeKind facts_scope(const State *s, TensorId t) {
   int st = te_dag_op_of(s->ctx, s->dag, t);
@@ -236,88 +228,6 @@ double facts_region(const State *s, int stage) { /* elements of the stage's buff
   return n;
 }
 
-/* ---- CPU ---- */
-
-enum { L2_SHARE = 1 << 18 }; /* bytes of the second cache that one tensor may count on */
-#define STRAIGHT_OP 1.5      /* of straight code, whose operands come from memory: so many of a product's operations */
-
-/* Will a layout rewrite store the tensor in the order in which the stage reads it? */
-static bool rewritten(const TeOp *op, TensorId t) {
-  const TeAttr *a = te_attr(op, TE_FREE_LAYOUT);
-  return a && a->kind == TA_TENSORS && te_listed(a->n, a->tensors, t);
-}
-
-/* Lanes of straight code (the transforms of Winograd, unrolled): those of the innermost loop that is left around it, which may be
- * another stage's, if neighbours in memory are its iterations. */
-static double straight_lanes(const View *v, const TeOp *op, int bytes) {
-  if (op->n_axis == 0 || op->n_axis > MAX_AXES) return 1; /* of later axes nothing is known */
-  for (int i = v->n_loop - 1; i >= 0; i--) {
-    const Loop *l = &v->loop[i];
-    if (l->ext == 1 || l->ann == AN_UNROLL || (l->own && l->kind != IT_SPACE)) continue;
-    int64_t w = 64 / bytes;
-    while (w > 1 && l->ext % w) w /= 2;
-    return w >= 4 && l->ann != AN_PARALLEL && l->mask >> (op->n_axis - 1) & 1 ? (double)w : 1;
-  }
-  return 1;
-}
-
-static void cpu_stage(KernelFacts *k, View *v, State *s, int stage) {
-  const Stage *st = &s->stage.at[stage];
-  view_stage(v, s, stage, NULL);
-  double execs = 1, par = 1, vec = 1, inner = 1;
-  for (int i = 0; i < v->n_loop; i++) {
-    const Loop *l = &v->loop[i];
-    execs *= (double)l->ext;
-    if (l->ann == AN_PARALLEL) par *= (double)l->ext;
-    if (l->ann == AN_VECTORIZE) vec *= (double)l->ext;
-  }
-  if (st->at == AT_ROOT || par > 1) k->blocks = fmax(k->blocks, par);
-  int bytes = facts_bytes(s, st->op->out[0]);
-  double lanes = vec > 1 ? fmin(vec, 64.0 / bytes) : 1;
-  /* The compiler unrolls and keeps the innermost spatial loops in registers. */
-  int tile = v->n_loop;
-  while (tile > 0 && v->loop[tile - 1].own && v->loop[tile - 1].kind == IT_SPACE) inner *= (double)v->loop[--tile].ext;
-  bool sums = facts_reduces(v); /* what is added up stays in registers */
-  double vectors = inner / lanes, spill = sums && vectors > 24 ? 1 + (vectors - 24) / 24 : 1,
-         latency = sums ? fmax(1, 8 / fmax(1, vectors)) : 1;
-  double unrolled = 1, per = fmax(v->ops, 1);
-  for (int i = 0; i < v->n_loop; i++)
-    if (v->loop[i].own && v->loop[i].ann == AN_UNROLL) unrolled *= (double)v->loop[i].ext;
-  bool choice = v->selects > 0 && unrolled > 1; /* transforms by rows: one select per column, which unrolling decides */
-  if (choice) per = fmax(STRAIGHT_OP * (v->ops - v->selects) / (v->selects + 1), 1);
-  if ((unrolled > 16 || choice) && vec == 1) { /* constant matrices: half of the products vanish */
-    k->ops += execs * (choice ? per : 0.6) / straight_lanes(v, st->op, bytes);
-    k->global_bytes += facts_region(s, stage) * bytes * (st->at == AT_ITER ? 0.1 : 2);
-    return;
-  }
-  double cost = execs * per / lanes * fmin(spill, 3) * fmin(latency, 4);
-  for (int i = 0; i < v->n_access; i++) {
-    const ReadFacts *a = &v->access[i];
-    int b = facts_bytes(s, a->tensor);
-    uint64_t all = 0, fast = 0;
-    for (int d = 0; d < a->rank; d++) all |= a->mask[d];
-    for (int j = v->n_loop - 1; j >= 0 && v->loop[j].own && !fast; j--) /* masks of other loops speak of other axes */
-      if (v->loop[j].ext > 1) fast = v->loop[j].mask;
-    uint64_t last = rewritten(st->op, a->tensor) ? all : a->rank > 0 ? a->mask[a->rank - 1] : 0;
-    bool gather = vec > 1 && a->rank > 0 && (all & fast) && !(last & fast);
-    if (gather) cost += execs;
-    double foot = footprint(v, a, tile), wide = (last & fast) && !gather ? lanes : 1;
-    cost += 0.5 * execs / inner * foot / wide; /* loads from L1 after register reuse */
-    double outer = 1, fetched = execs * b;     /* bytes from beyond L2 */
-    for (int j = 0; j < v->n_loop; j++) {
-      double bytes_in = footprint(v, a, j) * b;
-      if (bytes_in <= L2_SHARE) {
-        fetched = outer * bytes_in;
-        break;
-      }
-      outer *= (double)v->loop[j].ext;
-    }
-    k->global_bytes += fetched;
-  }
-  k->global_bytes += facts_region(s, stage) * bytes * (st->at == AT_ITER ? 0.1 : 1);
-  k->ops += cost;
-}
-
 /* ---- all kernels ---- */
 
 static void kernel_stages(Gpu *g, View *v, State *s, int stage, bool gpu, int depth) {
@@ -325,7 +235,7 @@ static void kernel_stages(Gpu *g, View *v, State *s, int stage, bool gpu, int de
   if (gpu)
     facts_gpu_stage(g, v, s, stage);
   else
-    cpu_stage(g->k, v, s, stage);
+    facts_cpu_stage(g->t, g->k, v, s, stage);
   for (int i = 0; i < st->attached.len && depth < 32; i++)
     kernel_stages(g, v, s, attach_stage(st->attached.at[i]), gpu, depth + 1);
 }

@@ -9,8 +9,9 @@ typedef struct {
   int64_t ext;
   uint64_t mask;
   uint8_t kind, ann;
-  bool own;
-} Loop; /* mask: axes of the stage that the loop moves */
+  bool own, same;
+  int32_t stage;
+} Loop; /* mask: axes of its stage that the loop moves. same (on CPUs): these are axes of the stage that is looked at */
 typedef struct {
   TensorId tensor;
   int rank;
@@ -49,6 +50,7 @@ typedef struct {
   int n_seen;
   TensorId seen[FACT_READS]; /* tensors in global memory whose bytes are counted */
 } Gpu;
+void facts_cpu_stage(const Target *t, KernelFacts *k, View *v, State *s, int stage); /* k->ops: cycles of a core */
 void facts_gpu_begin(Gpu *g, View *v, State *s, int stage); /* a kernel: its threads, from its root stage */
 void facts_gpu_stage(Gpu *g, View *v, State *s, int stage);
 bool facts_matrix(Gpu *g, State *s, int stage); /* a kernel on tensor cores, whole; false: it is no product */

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/base.h"
+#include "base/tile.h"
 
 static Err err;
 static int setup(void **st) {
@@ -283,9 +284,41 @@ static void descriptors_that_children_do_not_keep(void **st) {
   close(ours[0]), close(other[0]), close(other[1]), close(life[0]);
 }
 
+/* ---- tiles of registers ---- */
+static void tile_of(int64_t rows, int64_t cols, double panel, int64_t want_rows, int64_t want_cols) {
+  const CpuMachine m = {.vector_bytes = 32, .registers = 12};
+  TileLoop loop[] = {{.extent = rows}, {.extent = cols, .column = true}};
+  double cycles = tile_fit(&m, 2, loop, 1, panel);
+  assert_true(cycles >= (double)(rows * cols) / 2 && cycles < 1.5 * (double)(rows * cols));
+  assert_int_equal(loop[0].inner, want_rows);
+  assert_int_equal(loop[1].inner, want_cols);
+}
+static void tiles_of_registers(void **st) {
+  (void)st;
+  tile_of(128, 3, 1 << 10, 4, 3); /* twelve sums: nothing is left over */
+  tile_of(7, 2, 1 << 10, 4, 2);   /* 4 + 3 */
+  tile_of(6, 2, 1 << 10, 6, 2);
+  tile_of(64, 6, 1 << 16, 4, 3); /* a panel that streams through the first cache: few columns at a time */
+  TileLoop products[] = {{.extent = 3, .both = true}, {.extent = 8}, {.extent = 2, .column = true}};
+  const CpuMachine twelve = {.vector_bytes = 32, .registers = 12};
+  assert_true(tile_fit(&twelve, 3, products, 2, 1 << 10) < 1.1 * 24);
+  assert_true(products[0].inner == 1 && products[1].inner == 4); /* sums of several products share nothing */
+  TileParts p = tile_parts(13, 5);
+  assert_true(p.full == 1 && p.less == 2); /* 5 + 4 + 4 */
+  const CpuMachine m = {.vector_bytes = 32, .registers = 12};
+  TileLoop whole[] = {{.extent = 64, .whole = true}, {.extent = 2, .column = true}};
+  assert_true(tile_fit(&m, 2, whole, 1, 0) > 1e300); /* what may not be cut does not fit */
+}
+
 int main(void) {
 #define T(f) cmocka_unit_test_setup(f, setup)
-  const struct CMUnitTest tests[] = {
-      T(errors), T(arenas), T(maps), T(numbers), T(pools), T(forks), T(descriptors_that_children_do_not_keep)};
+  const struct CMUnitTest tests[] = {T(errors),
+                                     T(arenas),
+                                     T(maps),
+                                     T(numbers),
+                                     T(pools),
+                                     T(forks),
+                                     T(descriptors_that_children_do_not_keep),
+                                     T(tiles_of_registers)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

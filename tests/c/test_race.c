@@ -106,6 +106,16 @@ static void test_decide(void **state) {
   assert_true(fabs((r->cost[0] + r->cost[1] + r->cost[2]) / 3 - t.best) < 1e-9);
   job_free(e);
   task_end(&t);
+  Task u = {
+      0}; /* another process took two thirds of the time when the incumbent was measured: that says nothing of others */
+  Job *i = job(30, 7), *k = job(10, 8);
+  FinalResult disturbed[] = {passes(30, 30, 30, 30, 30)},
+              quiet[] = {passes(11, 11, 11, 11, 11), passes(10, 10, 10, 10, 10)};
+  race_decide(&u, (Job *[]){i}, 1, disturbed, false);
+  race_decide(&u, (Job *[]){k}, 1, quiet, true);
+  assert_true(u.best == 10 && fabs(u.best_quick - 10) < 1e-9 && k->res.run.cost[0] == 11);
+  job_free(i), job_free(k);
+  task_end(&u);
 }
 
 static void test_audit_rate(void **state) {

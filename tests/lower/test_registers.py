@@ -148,9 +148,9 @@ def test_operands_narrower_than_a_register_compile_with_other_compilers():
 
 
 @pytest.mark.parametrize("leading", [False, True])
-@pytest.mark.parametrize("rows, columns, parts", [(7, 2, [8, 6]), (7, 3, [12, 9]), (13, 2, [10, 6]), (14, 1, [7]), (5, 4, [12, 8]), (3, 1, [3])])
+@pytest.mark.parametrize("rows, columns, parts", [(7, 2, [8, 6]), (7, 3, [12, 9]), (13, 2, [10, 8]), (14, 1, [7]), (5, 4, [10]), (3, 1, [3])])
 def test_tiles_of_awkward_sizes_are_cut_unevenly(rows, columns, parts, leading):
-    """Too many rows for the registers, and no divisor that keeps a core busy: about equal parts, a smaller one last. `leading`: all
+    """Too many rows for the registers, and no divisor that keeps a core busy: about equal parts, or fewer columns at a time. `leading`: all
     tiles are set to zero before the first one is computed."""
     if platform.machine() != "x86_64":
         pytest.skip("16 registers of four numbers are assumed")
@@ -390,3 +390,21 @@ def test_iterations_that_depend_on_each_other_stay_scalar():
     a = ints(np.random.default_rng(6), (6, 64))
     got, _ = run(s, [x, y], [a])
     assert np.array_equal(got, a.max(1))
+
+
+def test_guarded_sums_begin_in_registers():
+    """Rows that lie beyond the edge are not added up, where the sums are made for a reader's tile; they hold the number all the same."""
+    a, b, c = matmul(16, 32, 24)
+    d = te.compute((17, 32), lambda i, j: te.if_then_else(i >= 1, c[i - 1, j], 5.0), name="D")
+    s = te.create_schedule(d.op)
+    io, ii = s[d].split(d.op.axis[0], 4)
+    s[c].compute_at(s[d], io)
+    i, j = c.op.axis
+    s[c].reorder(i, c.op.reduce_axis[0], j)
+    s[c].vectorize(j)
+    x, y = ints(np.random.default_rng(0), (16, 24)), ints(np.random.default_rng(1), (24, 32))
+    f = ns.build(s, [a, b, d], "llvm -mcpu=x86-64" if platform.machine() == "x86_64" else "llvm", name="prog")
+    out = ns.nd.array(np.full((17, 32), 77, "float32"), ns.cpu(0))
+    f(ns.nd.array(x, ns.cpu(0)), ns.nd.array(y, ns.cpu(0)), out)
+    assert np.array_equal(out.numpy(), np.vstack([np.full((1, 32), 5), x @ y]))
+    assert "if (" in f.get_source() and not re.search(r"acc_\w+ = \*\(const \w+ \*\)\(C ", f.get_source())
