@@ -4,7 +4,8 @@
  * loops fit into registers, cut where tile_fit says so; what it comes to is the number of steps times the cycles of one, and what
  * each pass over a tile costs around its steps. Of other stages the compiler makes a loop over vectors. Traffic follows from reuse:
  * what one iteration of a loop touches stays in a cache if all of it fits, and then a tensor that the loop does not move is not
- * fetched again. Times are of a Zen 3; what is fitted, is to 1,100 programs of four networks on two of its cores.
+ * fetched again. Costs are of a Zen 3; those that no manual tells were set by hand beside 500 programs of three networks, timed on two of
+ * its cores.
  */
 #include "model/facts.h"
 #include "base/tile.h"
