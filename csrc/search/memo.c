@@ -161,7 +161,7 @@ static void put(void *arg) {
   if (k->have & MET_ESTIMATE) s->estimate = k->estimate;
   if (!k->traits) return;
   open_young(x->m, t);
-  if (find(t, x->steps) >= 0 || arena_bytes(t->a) > x->m->most) return;
+  if (find(t, x->steps) >= 0 || arena_bytes(t->a) >= x->m->most) return;
   Packed p = pack(t->a, k->traits);
   vec_note(t->a, &t->packed, p, &t->at, x->steps);
 }
