@@ -351,7 +351,7 @@ static void begin(Mx *x) {
   x->clustered = !mx_plain(x) && matrix_clustered(&x->t, x->env->t);
   if (!x->clustered && x->t.teams == 1) return;
   x->mine = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->sums * x->threads);
-  x->other = array(x, "sum.of.block", DT_F32, SC_LOCAL, x->keeps);
+  if (x->clustered) x->other = array(x, "sum.of.block", DT_F32, SC_LOCAL, x->keeps);
   x->total = array(x, "total", DT_F32, SC_LOCAL, x->keeps);
 }
 

@@ -1,4 +1,4 @@
-/* What the files of the kernels on tensor cores share (matrix.c tells how such a kernel works); not part of the folder's face. */
+/* What the files of the kernels on tensor cores, and by lanes, share (matrix.c tells how such a kernel works); not part of the folder's face. */
 #ifndef NS_LOWER_MATRIX_H
 #define NS_LOWER_MATRIX_H
 #include "lower/util.h"
@@ -33,7 +33,7 @@ typedef struct {
   ExprId batch, part; /* of the block at hand */
   bool clustered;
   BufferId acc, fa, fb, partial, place; /* place: of the slice at hand, where it is counted */
-  BufferId mine, other, total; /* of blocks that add up among themselves */
+  BufferId mine, other, total; /* of teams, or blocks, that add up among themselves */
   BufferId passing;            /* results on their way to wide stores */
 } Mx;
 

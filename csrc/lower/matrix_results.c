@@ -48,11 +48,18 @@ static ExprId partial_at(Mx *x, ExprId part, ExprId m, ExprId n) {
   return ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, matrix, x->v.m.size), m), x->v.n.size), n);
 }
 
-/* Neighbours along d are neighbours in memory, so that w that begin at a multiple of w can be stored at once. */
+/* Neighbours along d are neighbours in memory, so that w that begin at a multiple of w can be stored at once, and read. */
+static void widest(IrCtx *c, ExprId e, void *arg) {
+  int bytes = dtype_bytes(dtype_lanes(ir_type(c, e), 1)), *most = arg;
+  if (ir_kind(c, e) == IR_READ && bytes > *most) *most = bytes;
+}
 static bool together(const Mx *x, const MatrixIndex *d, int w) {
   const TeOp *op = x->st->op;
-  return d->n && op->n_axis && d->var[d->n - 1] == op->axis[op->n_axis - 1].var && d->extent[d->n - 1] % w == 0 &&
-         dtype_eq(ir_var_info(x->c, d->var[d->n - 1])->type, DT_I32);
+  const ExprId *body = x->env->body[x->st - x->env->s->stage.at];
+  int bytes = dtype_bytes(dtype_lanes(ir_type(x->c, op->body[0]), 1));
+  ex_post_order(x->c, body ? body[0] : op->body[0], widest, &bytes);
+  return w * bytes <= MX_CHUNK && d->n && op->n_axis && d->var[d->n - 1] == op->axis[op->n_axis - 1].var &&
+         d->extent[d->n - 1] % w == 0 && dtype_eq(ir_var_info(x->c, d->var[d->n - 1])->type, DT_I32);
 }
 
 static ExprId result_row(Mx *x, ExprId i, ExprId half) { return tidy(x, ex_add(x->c, x->a.first, mx_row(x, i, half))); }

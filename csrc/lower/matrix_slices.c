@@ -114,7 +114,7 @@ static void lie(Mx *x, Side *s) {
   s->mask = !power || in_order ? 1 : chunks < 8 ? chunks : 8;
   s->shift = 8 / s->mask;
   s->pitch = (s->panel * x->bytes + MX_CHUNK - 1) / MX_CHUNK * (MX_CHUNK / x->bytes) +
-             (power || in_order ? 0 : MX_CHUNK / x->bytes);
+             (power || in_order || chunks % 2 ? 0 : MX_CHUNK / x->bytes);
 }
 
 /* The axis of k that runs fastest is the one along which most can be copied at once. */

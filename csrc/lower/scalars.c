@@ -1,4 +1,4 @@
-/* scalars: private arrays of a GPU kernel that are only ever used element by element, at constant positions, become variables.
+/* scalars: private arrays of a GPU kernel that are only ever used at constant positions become variables.
  *
  *   float sums[64];  sums[0] = sums[0] + a[0] * b[0]; ...   =>   float sums_0, ...;  sums_0 = sums_0 + a_0 * b_0; ...
  *

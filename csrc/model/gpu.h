@@ -37,8 +37,8 @@ typedef struct {
   double barriers;                    /* per block */
   double stages;                      /* GPU: of the pipeline that fills shared memory */
   bool matrix_possible;               /* matrix units could do its products, but do not */
-  int matrix_bytes;                   /* they do, of factors of so many bytes; 0: they do not */
-  bool matrix_lanes;                  /* what they would do is done by lanes */
+  int matrix_bytes;                   /* a product by one step, of factors of so many bytes; 0: loops */
+  bool matrix_lanes;                  /* by lanes, not by matrix units */
   double matrix_loads;                /* instructions of these that load, of those that multiply */
   double matrix_teams;                /* that share a tile along k */
   bool matrix_groups;                 /* by instructions of warpgroups */

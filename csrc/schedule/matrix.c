@@ -27,7 +27,7 @@ MatrixTile matrix_tile(int n, const int64_t *x) {
 
 int matrix_numbers(const MatrixTile *t, int64_t *x) {
   for (int i = 0; i < MATRIX_FIELDS; i++) x[i] = t->number[i];
-  return t->teams > 1    ? MATRIX_FIELDS
+  return t->teams != 1   ? MATRIX_FIELDS
          : t->wide       ? MATRIX_TEAMS
          : t->warpgroups ? MATRIX_WIDE
          : t->terms != 1 ? MATRIX_WARPGROUPS
@@ -78,8 +78,8 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   if (t->wide < 0 || t->wide > 1) return "its stores are wide (1) or not (0)";
   if (matrix_lanes(t) && (t->wide || t->warpgroups))
     return "lanes that multiply by themselves have neither wide stores nor warpgroups";
-  if (t->teams < 1 || (t->teams > 1 && !matrix_lanes(t)))
-    return "only lanes that multiply by themselves share a tile along k";
+  if (t->teams < 1) return "one team or more share a tile";
+  if (t->teams > 1 && !matrix_lanes(t)) return "only lanes that multiply by themselves share a tile along k";
   if (t->block_k % (LANE_STEP * t->teams)) return "each team has a multiple of 4 of the slice";
   if (t->wide && t->split > 1) return "wide stores are for sums that one block adds up: no split";
   return t->warpgroups ? group_fault(t, type) : NULL;

@@ -227,7 +227,7 @@ enum { MATRIX_DIMS = 8, LANE_STEP = 4 }; /* LANE_STEP: of k, that a lane loads a
 typedef struct { int n; VarId var[MATRIX_DIMS]; int64_t extent[MATRIX_DIMS], size; } MatrixIndex; /* the last runs fastest */
 typedef struct {
   int sum_stage; TensorId sum;   /* 0: the stage is the sum itself */
-  DType type;                    /* of the factors: float16, bfloat16, or float32, which is multiplied as TF32 */
+  DType type;                    /* of the factors: float16, bfloat16 or float32 */
   ExprId a, b;                   /* by variables of the root stage's axes and of the reduction */
   MatrixIndex batch, m, n, k;
 } MatrixView;

@@ -3,7 +3,7 @@
  *
  * They are drawn so that the device takes them: what a warp computes, how warps lie in the block, the slice of the sum and
  * how many of them are in shared memory; tiles far larger than the matrices, and grids that leave most of the device idle
- * although smaller tiles exist, are drawn less often. A mutation halves or doubles one number, or turns the product around.
+ * although smaller tiles exist, are drawn less often. A mutation halves or doubles one number, steps a side by 8, or turns the product around.
  * Warpgroups (wgmma) are a family of their own with a sketch of its own, for their tiles are others; so are lanes, which multiply
  * float32 strictly. Whether results pass through shared memory is open where a search parameter says so.
  */
@@ -40,12 +40,12 @@ static bool view_of(State *s, int stage, MatrixView *v) {
   return matrix_view(s, stage, false, state_inlined_bodies(s, false), v, &why);
 }
 
-/* How much of what the instructions compute is asked for, at best: a side of one is padded to 8, the other to 16. Less than
- * WORTH (a depthwise convolution: one column, nine terms) is not looked at. */
+/* How much of what the instructions compute is asked for, at best: a side of one is padded to 8, the other to 16 (of lanes, to 8). Less
+ * than WORTH (a depthwise convolution: one column, nine terms) is not looked at. */
 static const double WORTH = 0.1, LANES_WORTH = 0.4;
 static double filled(int64_t n, int64_t step) { return (double)n / (double)(i64_ceildiv(n, step) * step); }
-static double asked_for(const MatrixView *v) {
-  double m = filled(v->m.size, 16) * filled(v->n.size, 8), turned = filled(v->m.size, 8) * filled(v->n.size, 16);
+static double asked_for(const MatrixView *v, int64_t side) {
+  double m = filled(v->m.size, side) * filled(v->n.size, 8), turned = filled(v->m.size, 8) * filled(v->n.size, side);
   return (m > turned ? m : turned) * filled(v->k.size, 32 / dtype_bytes(v->type));
 }
 
@@ -56,7 +56,7 @@ static bool one_product(State *s, int *root, MatrixView *v) {
   for (int i = s->stage.len - 1; i >= 0; i--)
     if (!sp_placeholder(s, i) && i != *root && i != sum) state_compute_inline(s, i);
   if (sum != *root) state_compute_at(s, sum, *root, sp_loops(s, *root) - 1);
-  return view_of(s, *root, v) && asked_for(v) >= WORTH;
+  return view_of(s, *root, v) && asked_for(v, 16) >= WORTH;
 }
 
 DType tensor_factors(State *s) {
@@ -74,7 +74,7 @@ Family tensor_family(const Step *s) {
 static bool allowed(const SketchEnv *env, Family by, const MatrixView *v) {
   const SearchParams *par = env->par;
   bool single = v->type.bits == 32, strict = single && par->tensor_cores < TENSOR_TF32;
-  if (by == FAMILY_LANES) return strict && par->lanes && asked_for(v) >= LANES_WORTH;
+  if (by == FAMILY_LANES) return strict && par->lanes && asked_for(v, 8) >= LANES_WORTH;
   if (strict || par->tensor_cores == TENSOR_NEVER) return false;
   if (by == FAMILY_WARPS) return true;
   return par->warpgroups && matrix_groups(&env->task->target) && !(single && par->tensor_cores == TENSOR_FLOAT32X3);

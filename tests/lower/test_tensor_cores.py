@@ -199,6 +199,18 @@ def test_products_by_lanes(case, sm):
     assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
 
 
+@pytest.mark.parametrize("terms,wide", [(0, False), (1, True)])
+@pytest.mark.parametrize("result", ["float64", "int64"])
+def test_results_of_eight_bytes(result, terms, wide):
+    """Four neighbours of them, or of what they are added to, are more than one access may have."""
+    a, b, c = product(40, 32, 48, "float32" if terms == 0 else "float16", tail=False)
+    z = te.placeholder(c.shape, result, name="Z")
+    tensors = [a, b, z, te.compute(c.shape, lambda i, j: c[i, j].astype(result) + z[i, j], name="D")]
+    verify(tensors, (32, 32, 16), (16, 32), terms=terms, wide=wide)
+    back = te.compute(c.shape, lambda i, j: c[i, j] + z[i, j].astype("float32"), name="D")
+    verify([a, b, z, back], (32, 32, 16), (16, 32), terms=terms, wide=wide)
+
+
 def test_the_step_of_products_by_lanes():
     tensors = LANES[4][0]
     s = scheduled(tensors[-1], (24, 32, 32), (8, 32), 3, False, 1, 0, teams=4)
@@ -210,6 +222,8 @@ def test_the_step_of_products_by_lanes():
     for wrong, why in (
         ({"terms": 1, "teams": 2}, "only lanes that multiply by themselves share"),
         ({"terms": 0, "teams": 16}, "each team has a multiple of 4"),
+        ({"terms": 0, "teams": 0}, "one team or more"),
+        ({"terms": 0, "teams": -1}, "is not between 0 and 256"),
         ({"terms": 0, "wide": True}, "neither wide stores nor warpgroups"),
         ({"terms": 2}, "with 0, its own"),
     ):

@@ -166,6 +166,16 @@ def test_long_sums_are_added_up_in_parts(target):
     np.testing.assert_array_equal(got, np.maximum(value @ w, 0))
 
 
+@pytest.mark.parametrize("rows,arch,parts", [(3, 90, True), (4, 90, False), (16, 80, False), (16, 75, True)])
+def test_long_sums_stay_whole_where_products_by_lanes_add_up_in_parts(rows, arch, parts):
+    mod = module(nn.relu(nn.matmul(relay.var("x", shape=(rows, 1536)), relay.const(whole_numbers(1536, 8)))))
+    with transform.PassContext(opt_level=3, config={"relay.parts_of_sums": True}):
+        (task,), _ = ns.auto_scheduler.extract_tasks(mod, {}, f"cuda -arch=sm_{arch}")
+    assert any(o.name == "T_matmul_part" for o in task.compute_dag.ops) == parts
+    sketches = ns.auto_scheduler.SketchPolicy(task, verbose=0).generate_sketches()
+    assert any("MM" in str(s.transform_steps) for s in sketches) == (not parts)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_convolution_of_pixels_is_added_up_in_parts(target):
     x, w = relay.var("x", shape=(1, 3, 5, 1152)), whole_numbers(1, 1, 1152, 8)

@@ -206,11 +206,9 @@ def _context(layout, target, precision, early=False):
         config |= dict.fromkeys(_ON_CPUS, True)
     if "gpu" in target.keys:
         config |= dict.fromkeys(_ON_GPUS, True) | {_GATES: PRECISIONS[precision] == "strict" and precision == "float32"}
-    if target.has_tensor_cores:
-        config["relay.parts_of_sums"] = False  # their programs, and products by lanes, add up in parts themselves
     if target.has_tensor_cores and PRECISIONS[precision] != "strict":
         config[f"nestsmith.allow_{PRECISIONS[precision]}"] = True
-        config["relay.column_weights"] = False  # they read by rows
+        config |= dict.fromkeys(("relay.column_weights", "relay.parts_of_sums"), False)  # they read by rows, and add up in parts themselves
     return PassContext(opt_level=3, config={**config, "relay.ext.layout": layout} if layout else config)
 
 

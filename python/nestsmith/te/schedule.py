@@ -274,7 +274,7 @@ class Stage:
         self._core.double_buffer(self._id)
 
     def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False, teams=1):
-        """Computes the stage, with the one sum that is computed inside it, as a product of matrices on tensor cores.
+        """Computes the stage, with the one sum that is computed inside it, as a product of matrices on tensor cores, or by lanes.
 
         The stage is a sum of products, or reads one at the place where it stores; in that case the sum is put at its last
         loop with :meth:`compute_at`. Axes of the result that only one factor has are the rows (m) or the columns (n) of the
@@ -283,14 +283,15 @@ class Stage:
 
         16-bit floats are multiplied exactly and added up in float32. float32 factors are rounded to TF32 (10 bits behind
         the first): whoever asks for this allows it. With ``terms=3`` each is the sum of two such numbers, and a product is the
-        sum of three (all but that of the two small parts): as accurate as float32, which docs/numerics.md says in full.
+        sum of three (all but that of the two small parts): as accurate as float32, which docs/numerics.md says in full. With
+        ``terms=0`` they stay float32: the lanes of a warp multiply and add them by themselves, in the same kernel.
 
         Parameters
         ----------
         block : tuple of int
             Rows, columns and slice of the sum (m, n, k) that a block of threads works on at a time.
         warp : tuple of int
-            Rows (a multiple of 16) and columns (of 8) of the block that one warp computes.
+            Rows (a multiple of 16, with ``terms=0`` of 8) and columns (of 8) of the block that one warp computes.
         stages : int
             Slices in shared memory, 2 to 8: all but one are on their way while one is multiplied.
         transposed : bool
@@ -300,8 +301,7 @@ class Stage:
             and the parts are added up, always in the same order: by a second kernel, or from compute capability 9.0 on and for
             up to 8 blocks by these blocks themselves, which are a cluster then.
         terms : int
-            Of a product of float32 factors: 1 (TF32), 3 ("float32x3"), or 0: the same kernel, in which the lanes of a warp multiply
-            and add float32 by themselves, strictly. ``warp`` is a multiple of 8 x 8 then.
+            Of a product of float32 factors: 1 (TF32), 3 ("float32x3"), or 0 (by lanes, strictly).
         warpgroups : int
             0: warps multiply what they have loaded into registers (``mma.sync``). 1 or 2: warpgroups of four warps multiply what
             lies in shared memory (``wgmma``, compute capability 9.0): ``warp`` is such a group's tile, a multiple of 64 x 8,

@@ -161,7 +161,7 @@ def _conv2d_loops(a, x, c, target):
     dtype = c.checked_type.dtype
     if _is_pointwise(c):
         ci, co = weight.shape[2:]
-        parts = parts_of_sum(c, ci)
+        parts = parts_of_sum(c, ci, target)
         if parts > 1:
             pixels = topi.reshape(data, (topi.util.prod(data.shape[:3]), ci))
             product = topi.nn.matmul_in_parts(pixels, topi.reshape(weight, (ci, co)), parts)

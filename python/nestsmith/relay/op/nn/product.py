@@ -109,16 +109,19 @@ register(
 # A product of few elements and a long sum leaves most of a GPU idle. In parts of the sum there is as much to do at the same time as
 # in a product of so many elements; a shorter part would be over before its tiles are loaded, and adding up would take longer.
 _FEW_ELEMENTS, _ENOUGH_ELEMENTS, _LEAST_PART, _MOST_PARTS = 200_000, 640_000, 384, 8
+_LANES_FROM = 4  # rows, from which on there are products by lanes, which add up in parts themselves (csrc/search/tensor.c)
 
 
-def parts_of_sum(call, k):
+def parts_of_sum(call, k, target):
     """Into how many parts the sums of `k` products are taken apart that a call consists of; 1: not at all."""
     types = [call.checked_type, *(e.checked_type for e in call.args)]
     elements = topi.util.prod(types[0].concrete_shape)
+    rows = elements // max(1, types[0].concrete_shape[-1])
     if (
         not PassContext.current().config.get("relay.parts_of_sums")
         or any(t.dtype != "float32" for t in types)
         or elements > _FEW_ELEMENTS
+        or (target is not None and target.has_tensor_cores and rows >= _LANES_FROM)
     ):
         return 1
     fits = (
@@ -135,7 +138,7 @@ def _matmul_loops(a, x, c, target):
     out = c.checked_type.concrete_shape
     flags = a.transpose_a, a.transpose_b
     if len(left) == len(right) == 2:
-        parts = 1 if any(flags) else parts_of_sum(c, left[1])
+        parts = 1 if any(flags) else parts_of_sum(c, left[1], target)
         if parts > 1:
             return topi.nn.matmul_in_parts(*x, parts)
         return topi.nn.matmul(*x, None, c.checked_type.dtype, *flags)
