@@ -70,8 +70,8 @@ static const double MATRIX_PEAK[] = {0.99, 0.94}; /* of what gpu_matrix_peak giv
 #define WIDE_SAVES 0.4e-12
 
 /* Products by lanes: what counts is how many instructions the schedulers have, above all the one with the most warps. Fitted to 3,143
- * kernels of 35 cases (convolutions of ResNet-50, BERT at batch 1 and 8; one H100): the best of the first four is 1.0 % slower than the
- * best of all in the geometric mean, rank correlation within a case 0.55. */
+ * kernels of 35 cases (convolutions of ResNet-50, BERT at batch 1 and 8; one H100). Of these same kernels the best of the first four is
+ * 1.0 % slower than the best of all in the geometric mean, rank correlation within a case 0.55; no case was held out. */
 #define LANES_ISSUE 0.91    /* instructions in a cycle of many warps */
 #define LANES_WARPS 0.11    /* more warps of a scheduler, at which it is half of that */
 #define LANES_STEP 34.0     /* instructions of a warp for a slice, beside what it loads and multiplies */
