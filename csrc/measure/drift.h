@@ -5,6 +5,7 @@
 enum { DRIFT_KEEP = 31, DRIFT_PATIENCE = 5 };
 typedef struct {
   double limit;      /* relative deviation that counts as a disturbance */
+  double rise;       /* so much faster than at rest a device becomes by itself: no disturbance */
   bool middle;       /* judge by the median of the pieces, not by their mean: on a CPU one interruption is normal */
   double good[DRIFT_KEEP], bad[DRIFT_PATIENCE];
   int n_good, at, n_bad; /* n_bad: disturbed checks in a row */
