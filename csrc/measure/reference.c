@@ -1,6 +1,7 @@
 /* What a candidate must compute. Inputs are small integers, so that sums come out the same in any order; the expected
- * outputs are made once per task by the unscheduled program on the CPU, in a process of its own: it may take minutes, and
- * it may crash. Operations that are undefined for negative or zero arguments (roots, logarithms, quotients) get positive
+ * outputs are made once per task by the unscheduled program on the CPU, in a process of its own: it may take long, and
+ * it may crash. (A product of 4096 cubed: 2 minutes of a core as it is written. Where sums are exact the compiler may reorder them, and
+ * of large tasks the outer loop of each operation is shared among all cores.) Operations that are undefined for negative or zero arguments (roots, logarithms, quotients) get positive
  * inputs.
  */
 #include "measure/reference.h"
@@ -76,24 +77,48 @@ static void fill(Rng *r, DType t, int64_t n, bool positive, void *out) {
 }
 
 enum { BUILD_SECONDS = 60 }; /* for a compiler that hangs */
+static const double LARGE = 1e8; /* floating-point operations: some 50 ms of a core */
 typedef struct {
   Arena *a;
   IrCtx *c;
   const TeDag *d;
   void **data;
+  bool given;
 } Run;
+
+static bool all_exact(const Run *r) {
+  bool exact[MSR_MAX_ARGS], all = !r->given;
+  te_exact(r->c, r->d, exact);
+  for (int i = 0; i < r->d->n_tensors; i++)
+    all = all && (exact[i] || ((const TeOp *)ir_tensor(r->c, r->d->tensor[i])->op)->kind == TE_PLACEHOLDER);
+  return all;
+}
+
+static const State *shared_among_cores(IrCtx *c, const TeDag *d) {
+  State *s = state_init(c, d);
+  if (d->flop >= 0 && d->flop < LARGE) return s;
+  for (int i = 0; i < s->stage.len; i++) {
+    int k = 0, n = s->stage.at[i].n_root_data;
+    while (k < n && axis_extent(s, i, k) == 1) k++;
+    if (k < n && d->op[i]->kind != TE_PLACEHOLDER) state_annotate(s, i, k, AN_PARALLEL);
+  }
+  return s;
+}
 
 static void run_body(void *arg) {
   Run *r = arg;
   Err *e = arena_err(r->a);
   size_t bytes[MSR_MAX_ARGS];
-  Target cpu = {.kind = TG_CPU, .hw = {.num_cores = 1, .vector_unit_bytes = 64, .cache_line_bytes = 64}};
+  Target cpu = {.kind = TG_CPU,
+                .hw = {.num_cores = 1, .vector_unit_bytes = 64, .cache_line_bytes = 64},
+                .fast_math = all_exact(r) ? FAST_MATH_AGGRESSIVE : FAST_MATH_PRECISE};
   for (int i = 0; i < r->d->n_tensors; i++) {
     const IrTensor *t = ir_tensor(r->c, r->d->tensor[i]);
     err_check(e, r->data[i] != NULL, "tensor %s has a symbolic shape and cannot be measured", t->name);
     bytes[i] = (size_t)te_bytes(r->c, r->d->tensor[i]);
   }
-  GenText src = gen_steps(r->c, r->d, &cpu, 0, NULL, 0, "reference", 0);
+  const State *s = shared_among_cores(r->c, r->d);
+  GenText src = gen_steps(r->c, r->d, &cpu, s->step.len, s->step.at, 0, "reference", 0);
   Binary b = build_binary(r->a, &cpu, src.source, &(BuildOptions){.timeout_s = BUILD_SECONDS});
   worker_compute(e, r->d->n_tensors, bytes, r->data, b.data, b.n, src.manifest);
 }
@@ -117,7 +142,7 @@ void reference_data(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, c
     else if (((const TeOp *)t->op)->kind == TE_PLACEHOLDER)
       fill(&rng, t->type, n / dtype_bytes(t->type), positive, data[i]);
   }
-  Run r = {.a = a, .c = c, .d = d, .data = data};
+  Run r = {.a = a, .c = c, .d = d, .data = data, .given = given != NULL};
   ErrCode code = err_try(e, run_body, &r);
   ir_free(c);
   if (code != NS_OK) err_rethrow(e, code);
