@@ -76,7 +76,7 @@ static void fill(Rng *r, DType t, int64_t n, bool positive, void *out) {
   }
 }
 
-enum { BUILD_SECONDS = 60 }; /* for a compiler that hangs */
+enum { BUILD_SECONDS = 60 };     /* for a compiler that hangs */
 static const double LARGE = 1e8; /* floating-point operations: some 50 ms of a core */
 typedef struct {
   Arena *a;

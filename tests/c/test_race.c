@@ -162,7 +162,7 @@ static void test_drift(void **state) {
   assert_false(check(&late, 200e-6));
   assert_true(check(&late, 200e-6));
   assert_false(check(&late, 400e-6));
-  Drift gpu = {.limit = 0.03, .rise = 0.08}; /* seen on an H100: faster while tensor cores work, and back at each rest */
+  Drift gpu = {.limit = 0.03, .rise = 0.08}; /* an H100, faster while tensor cores work */
   for (int i = 0; i < 200; i++) assert_true(check(&gpu, i % 7 < 3 ? 207e-6 : 196e-6));
   assert_true(fabs(gpu.base - 207e-6) < 1e-9 && gpu.disturbed == 0 && gpu.shifts == 0);
   assert_false(check(&gpu, 215e-6));
