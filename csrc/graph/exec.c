@@ -299,13 +299,24 @@ double graph_exec_time(GraphExec *x, int number) {
   return (clock_now() - t) / number;
 }
 
+static uint64_t weights_of(const GraphExec *x, const Launch *s, const bool *weight) {
+  const GraphNode *n = &x->g->node[s->node];
+  uint64_t mask = 0;
+  for (int i = 0; weight && i < n->n_in && i < 64; i++) mask |= (uint64_t)weight[n->in[i]] << i;
+  return mask;
+}
+
 /* On a CPU every kernel is timed where it stands in the run, with the caches as its predecessors leave them. On a GPU,
- * where a clock around one launch would mostly see the launch, each kernel is repeated alone. */
-void graph_exec_node_times(GraphExec *x, int number, double *seconds) {
+ * where a clock around one launch would mostly see the launch, each kernel is repeated alone, its weights as cold as in a run. */
+void graph_exec_node_times(GraphExec *x, int number, const bool *weight, double *seconds) {
   memset(seconds, 0, sizeof *seconds * (size_t)x->g->n_nodes);
   if (dev_type(x->d) != DEV_CPU) {
-    for (int i = 0; i < x->n_steps; i++)
-      seconds[x->step[i].node] = dev_time(x->step[i].module, x->step[i].args, number, false);
+    int64_t bytes = 0;
+    for (int i = 0; weight && i < x->g->n_entries; i++) bytes += weight[i] ? x->g->entry[i].bytes : 0;
+    for (int i = 0, ran; i < x->n_steps; i++) {
+      Launch *s = &x->step[i];
+      seconds[s->node] = dev_time_cold(s->module, s->args, number, weights_of(x, s, weight), bytes, &ran);
+    }
     return;
   }
   for (int k = 0; k < number; k++)

@@ -85,7 +85,8 @@ void graph_exec_replay(GraphExec *x, bool on); /* CUDA graph replay, on by defau
 void graph_exec_run(GraphExec *x);             /* asynchronous on GPUs; NS_ERR_VALUE if an input has got no value */
 /* Mean seconds of `number` runs, device idle before and after. Inputs without a value are zeros (or what was there). */
 double graph_exec_time(GraphExec *x, int number);
-void graph_exec_node_times(GraphExec *x, int number, double *seconds); /* per node; 0 for nodes without kernel */
+/* Per node; 0 for nodes without kernel. weight: per entry, whether it is read once in a run, after all other such; NULL: none is. */
+void graph_exec_node_times(GraphExec *x, int number, const bool *weight, double *seconds);
 bool graph_exec_captured(const GraphExec *x);                          /* runs replay a CUDA graph */
 int graph_exec_early(const GraphExec *x); /* how many of its kernels begin while the ones before them end */
 int64_t graph_exec_bytes(const GraphExec *x);                          /* device memory that it holds */

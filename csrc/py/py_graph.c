@@ -19,6 +19,7 @@ typedef struct {
   void *ptr, *host;
   bool on;
   double seconds, *each;
+  bool *flag;
 } Call;
 
 static bool is_tuple(PyObject *row, const char *what, Py_ssize_t i) {
@@ -210,7 +211,7 @@ static PyObject *exec_bound(PyObject *self, PyObject *entry) {
 /* ---- running ---- */
 static void run_body(void *arg) { graph_exec_run(((Call *)arg)->o->x); }
 ERR_BODY(time_body, Call *c, c->seconds = graph_exec_time(c->o->x, c->number))
-ERR_BODY(nodes_body, Call *c, graph_exec_node_times(c->o->x, c->number, c->each))
+ERR_BODY(nodes_body, Call *c, graph_exec_node_times(c->o->x, c->number, c->flag, c->each))
 static void replay_body(void *arg) { graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on); }
 
 static PyObject *exec_unset(PyObject *self, PyObject *Py_UNUSED(none)) {
@@ -232,14 +233,28 @@ static PyObject *exec_time(PyObject *self, PyObject *arg) {
   Call c = {.o = (PyExec *)self};
   return runs_from(arg, &c) && py_dev_call(c.o->dev, time_body, &c) ? PyFloat_FromDouble(c.seconds) : NULL;
 }
-static PyObject *exec_node_times(PyObject *self, PyObject *arg) {
+static bool mark_entries(const PyExec *o, PyObject *entries, bool *mark) {
+  PyObject *all = PySequence_Fast(entries, "weights must be a sequence of entries");
+  bool ok = all != NULL;
+  for (Py_ssize_t i = 0; ok && i < PySequence_Fast_GET_SIZE(all); i++) {
+    int entry;
+    ok = py_value(FIELD_I32, PySequence_Fast_GET_ITEM(all, i), &entry) && entry_ok(o, entry);
+    if (ok) mark[entry] = true;
+  }
+  Py_XDECREF(all);
+  return ok;
+}
+static PyObject *exec_node_times(PyObject *self, PyObject *args) {
   PyExec *o = (PyExec *)self;
   Call c = {.o = o};
-  if (!runs_from(arg, &c)) return NULL;
+  PyObject *number, *weights = NULL;
+  if (!PyArg_ParseTuple(args, "O|O", &number, &weights) || !runs_from(number, &c)) return NULL;
   c.each = py_calloc(o->g->n_nodes + 1, sizeof(double));
-  if (!c.each) return NULL;
-  PyObject *out = py_dev_call(o->dev, nodes_body, &c) ? py_list(FIELD_DOUBLE, o->g->n_nodes, c.each) : NULL;
+  c.flag = c.each ? py_calloc(o->g->n_entries + 1, sizeof(bool)) : NULL;
+  bool ok = c.flag && (!weights || mark_entries(o, weights, c.flag));
+  PyObject *out = ok && py_dev_call(o->dev, nodes_body, &c) ? py_list(FIELD_DOUBLE, o->g->n_nodes, c.each) : NULL;
   PyMem_Free(c.each);
+  PyMem_Free(c.flag);
   return out;
 }
 static PyObject *exec_replay(PyObject *self, PyObject *arg) {
@@ -270,8 +285,9 @@ static PyMethodDef EXEC_METHODS[] = {
     {"unset", exec_unset, METH_NOARGS, "The inputs that a run needs and that have got no value, as text; '' if none."},
     {"run", exec_run, METH_NOARGS, "Runs the network; asynchronous on GPUs. ValueError if an input has got no value."},
     {"time", exec_time, METH_O, "time(number): mean seconds of a run; inputs without a value are zeros."},
-    {"node_times", exec_node_times, METH_O,
-     "node_times(number): seconds per node; on a GPU each kernel alone, on a CPU within the run."},
+    {"node_times", exec_node_times, METH_VARARGS,
+     "node_times(number, weights=()): seconds per node; on a GPU each kernel alone, the entries `weights` as cold as in a run; on a "
+     "CPU within the run."},
     {"replay", exec_replay, METH_O, "replay(on): whether runs are captured into a CUDA graph."},
     {NULL, NULL, 0, NULL}};
 

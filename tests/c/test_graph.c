@@ -228,7 +228,7 @@ static void run_body(void *p) {
   }
   assert_true(graph_exec_time(x, 5) > 0);
   double node[4];
-  graph_exec_node_times(x, 3, node);
+  graph_exec_node_times(x, 3, NULL, node);
   assert_true(node[0] == 0 && node[1] > 0 && node[2] == 0);
   assert_false(graph_exec_captured(x));
   graph_exec_free(x);

@@ -25,9 +25,9 @@ def _with(lib, kernels):
 
 
 def _alone(lib, device):
-    """{name of a function: seconds of its kernels, repeated alone}"""
+    """{name of a function: seconds of its kernels, each repeated alone}"""
     nodes = json.loads(lib.graph_json_str)["nodes"]
-    seconds = lib[lib.libmod_name](device).core.node_times(RUNS)
+    seconds = lib[lib.libmod_name](device).kernel_seconds(RUNS)
     return {n["attrs"]["func_name"]: s for n, s in zip(nodes, seconds) if n["op"] != "null"}
 
 

@@ -222,8 +222,8 @@ class CompiledModule:
         """
         total = self.benchmark(repeat=3, number=runs).min
         with self._lock:
-            self.runtime.core.node_times(1)
-            seconds = self.runtime.core.node_times(check.integer("runs", runs, 1))
+            self.runtime.kernel_seconds(1)
+            seconds = self.runtime.kernel_seconds(check.integer("runs", runs, 1))
         return Report(json.loads(self.lib.graph_json_str), seconds, total, self.target, self.device)
 
     def export(self, path):
