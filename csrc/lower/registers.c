@@ -9,7 +9,8 @@
  *   C[ramp ..] = acc[0:16]; ...
  *
  * Where the loop right before has set all of C's tile to a number, acc begins with that number and the loop is dropped; for that,
- * spatial loops outside of the reduction belong to the nest, too.
+ * spatial loops outside of the reduction belong to the nest, too. Where the loop right behind is the only reader of C, what it makes of
+ * each sum is made of acc and stored, and C is not written at all.
  * The array acc is marked `registers`; code generation makes a variable of each piece. The order of additions to an element does
  * not change, so results are the same bits. Spatial loops that do not fit into the registers move out of the reduction, whole or
  * in part (7 rows as 3, 2 and 2, where a divisor would leave too few sums to keep a core busy; base/tile.h); but when the reduction loops
@@ -25,13 +26,14 @@
 #include "base/tile.h"
 #include "lower/util.h"
 
-enum { MAX_NEST = 24, MAX_PIECES = 64, LONG_REDUCTION = 16, MAX_UNROLLED = 192, MIN_LANES = 4 };
+enum { MAX_NEST = 24, MAX_PIECES = 64, LONG_REDUCTION = 16, MAX_UNROLLED = 192, MIN_LANES = 4, MAX_EPILOGUE = 256 };
 /* A reduction loop of up to SHORT iterations costs more than its copies, if they are up to MAX_STRAIGHT statements. */
 enum { SHORT = 4, MAX_STRAIGHT = 64 };
 typedef struct {
   IrCtx *c;
   Arith *ar;
   CpuMachine cpu;
+  MapU64 reads, made; /* in the program as it comes: how many loads of a buffer; is it an array of its own? */
 } Regs;
 typedef struct {
   int64_t first;
@@ -325,6 +327,11 @@ static Stmt *wide_loop(Regs *g, const Stmt *s) {
 
 /* ---- reductions ---- */
 typedef struct {
+  const Stmt *store;
+  int n;
+  VarSub value[MAX_NEST]; /* its loop variables, by those of the nest */
+} Epilogue;
+typedef struct {
   const Stmt *loop;
   bool spatial;
   int64_t min, extent, inner;
@@ -334,14 +341,19 @@ typedef struct {
   Level at[MAX_NEST];
   int n, lead, vec, uneven; /* levels; lead: spatial ones outside of all reduction loops; -1: none */
   const Stmt *store;
-  ExprId start; /* what all sums begin with; 0: with what is in memory */
+  ExprId start;         /* what all sums begin with; 0: with what is in memory */
+  const Epilogue *then; /* what is stored instead of the sums; NULL: they are */
 } Nest;
+typedef struct {
+  bool before, then;
+} Took;
 
 static bool gather_nest(Regs *g, const Stmt *s, Nest *x) {
   IrCtx *c = g->c;
   x->n = 0;
   x->vec = -1;
   x->start = 0;
+  x->then = NULL;
   for (; s->kind == ST_FOR; s = s->u.loop.body) {
     ForKind k = s->u.loop.kind;
     if (x->n == MAX_NEST || (k != FOR_SERIAL && k != FOR_UNROLLED && k != FOR_VECTOR)) return false;
@@ -466,33 +478,43 @@ typedef struct {
   Stmt *in, *body, *out;
 } Parts;
 
-/* One piece of the tile: spatial variables have the values of `sub`, the vector variable is sub's last entry. */
+/* Where a piece of the tile is: spatial variables have the values of `sub`, the vector variable is sub's last entry. */
+typedef struct {
+  int n_sub, lanes;
+  const VarSub *sub;
+  VarId lane;
+} At;
+static ExprId at_piece(IrCtx *c, ExprId e, const At *p) {
+  if (p->lanes == 1) return ex_subst(c, e, p->n_sub, p->sub);
+  const VarSub *v = &p->sub[p->n_sub - 1];
+  VarSub one = {v->var, ex_add(c, v->value, ex_var(c, p->lane))};
+  return ex_subst(c, ex_subst(c, e, p->n_sub - 1, p->sub), 1, &one);
+}
+
 static bool emit_piece(Regs *g, const Nest *x, BufferId acc, int64_t offset, int n_sub, const VarSub *sub, int lanes,
                        Parts *p) {
   IrCtx *c = g->c;
   const Stmt *s = x->store;
   BufferId buf = s->u.store.buf;
-  VarId v = x->vec >= 0 ? x->at[x->vec].loop->u.loop.var : 0;
-  DType it = v ? ir_var_info(c, v)->type : DT_I32;
-  VarId lane = ir_var_new(c, "lane", it, false);
-  ExprId at = ex_int(c, it, offset), first = lanes > 1 ? sub[n_sub - 1].value : 0;
-  if (lanes > 1) at = ex_add(c, ex_var(c, lane), at);
-  ExprId idx = ex_subst(c, s->u.store.idx[0], lanes > 1 ? n_sub - 1 : n_sub, sub),
-         value = ex_subst(c, s->u.store.value, lanes > 1 ? n_sub - 1 : n_sub, sub);
-  if (lanes > 1) {
-    VarSub one = {v, ex_add(c, first, ex_var(c, lane))};
-    idx = ex_subst(c, idx, 1, &one);
-    value = ex_subst(c, value, 1, &one);
-  }
-  DType t = ir_buffer(c, buf)->type;
+  DType it = x->vec >= 0 ? ir_var_info(c, x->at[x->vec].loop->u.loop.var)->type : DT_I32, t = ir_buffer(c, buf)->type;
+  At here = {n_sub, lanes, sub, ir_var_new(c, "lane", it, false)};
+  ExprId at = ex_int(c, it, offset);
+  if (lanes > 1) at = ex_add(c, ex_var(c, here.lane), at);
+  ExprId idx = at_piece(c, s->u.store.idx[0], &here), value = at_piece(c, s->u.store.value, &here);
   Redirect r = {buf, acc, at};
-  value = ex_map(c, value, redirect, &r);
   Stmt *in = st_store(c, acc, 1, &at, x->start ? x->start : ex_load(c, buf, t, 1, &idx)),
-       *out = st_store(c, buf, 1, &idx, ex_load(c, acc, t, 1, &at)), *body = st_store(c, acc, 1, &at, value);
+       *out = st_store(c, buf, 1, &idx, ex_load(c, acc, t, 1, &at)),
+       *body = st_store(c, acc, 1, &at, ex_map(c, value, redirect, &r));
+  if (x->then) {
+    const Stmt *o = x->then->store;
+    idx = at_piece(c, ex_subst(c, o->u.store.idx[0], x->then->n, x->then->value), &here);
+    value = at_piece(c, ex_subst(c, o->u.store.value, x->then->n, x->then->value), &here);
+    out = st_store(c, o->u.store.buf, 1, &idx, ex_map(c, value, redirect, &r));
+  }
   ExprId zero = ex_int(c, it, 0);
-  p->in = piece_of(g, in, lane, zero, lanes, true);
-  p->body = piece_of(g, body, lane, zero, lanes, false);
-  p->out = piece_of(g, out, lane, zero, lanes, true);
+  p->in = piece_of(g, in, here.lane, zero, lanes, true);
+  p->body = piece_of(g, body, here.lane, zero, lanes, false);
+  p->out = piece_of(g, out, here.lane, zero, lanes, true);
   return p->in && p->body && p->out;
 }
 
@@ -677,69 +699,90 @@ static Stmt *tiles(Regs *g, Nest *x, Tile t) {
 /* ---- what sums begin with ----
  * Right before the nest a loop writes a number to all elements: then registers begin with it, and memory is written once. Loops
  * sweep the same elements if they begin at the same one and go as far in the same steps, in whatever order. */
-typedef struct {
-  int64_t extent, step;
-} Sweep;
-typedef struct {
-  Sweep at[MAX_NEST];
-  int n;
-  ExprId origin;
-} Swept;
-static int by_step(const void *a, const void *b) {
-  const Sweep *x = a, *y = b;
-  return x->step != y->step ? (x->step > y->step) - (x->step < y->step)
-                            : (x->extent > y->extent) - (x->extent < y->extent);
-}
-/* One more loop over the elements whose index is w->origin, which becomes the index in the first iteration. */
-static bool sweep(Regs *g, const Stmt *loop, Swept *w) {
-  IrCtx *c = g->c;
-  VarId v = loop->u.loop.var;
-  DType t = ir_var_info(c, v)->type;
-  Sweep *s = &w->at[w->n];
-  int64_t min;
-  if (!ex_const_int(c, loop->u.loop.min, &min) || !ex_const_int(c, loop->u.loop.extent, &s->extent)) return false;
-  VarSub next = {v, ex_add(c, ex_var(c, v), ex_int(c, t, 1))}, first = {v, ex_int(c, t, min)};
-  ExprId moved = ex_sub(c, ex_subst(c, w->origin, 1, &next), w->origin);
-  if (!ex_const_int(c, ar_simplify(g->ar, moved), &s->step)) return false;
-  w->origin = ex_subst(c, w->origin, 1, &first);
-  w->n += s->extent != 1;
+/* The sweep of a nest's sums; false: it is not one that can be compared. */
+static bool sweep_of(Regs *g, const Nest *x, Sweep *w) {
+  *w = (Sweep){.c = g->c, .ar = g->ar, .origin = x->store->u.store.idx[0]};
+  for (int i = 0; i < x->n; i++)
+    if (x->at[i].spatial && !low_sweep(w, x->at[i].loop)) return false;
   return true;
+}
+
+/* The store within plain loops, which are added to a sweep that is not compared yet; NULL: something else is there. */
+static const Stmt *looped_store(Regs *g, const Stmt *s, const Stmt **loop, int *n) {
+  for (*n = 0; s->kind == ST_FOR && s->u.loop.kind <= FOR_VECTOR && *n < MAX_NEST; s = s->u.loop.body) {
+    low_bind_loop(g->c, g->ar, s);
+    loop[(*n)++] = s;
+  }
+  return s->kind == ST_STORE && s->u.store.n_idx == 1 ? s : NULL;
 }
 
 /* The number that a statement gives to all elements of the nest, and to no others; 0: it does something else. */
 static ExprId start_of(Regs *g, const Nest *x, const Stmt *s) {
-  IrCtx *c = g->c;
   const Stmt *loop[MAX_NEST];
-  int n = 0;
-  for (; s->kind == ST_FOR && s->u.loop.kind <= FOR_VECTOR && n < MAX_NEST; s = s->u.loop.body) {
-    low_bind_loop(c, g->ar, s);
-    loop[n++] = s;
-  }
-  if (s->kind != ST_STORE || s->u.store.buf != x->store->u.store.buf || s->u.store.n_idx != 1) return 0;
-  ExprKind k = ir_kind(c, s->u.store.value);
+  int n;
+  s = looped_store(g, s, loop, &n);
+  if (!s || s->u.store.buf != x->store->u.store.buf) return 0;
+  ExprKind k = ir_kind(g->c, s->u.store.value);
   if (k != IR_FLT && k != IR_INT) return 0;
-  Swept a = {.origin = s->u.store.idx[0]}, b = {.origin = x->store->u.store.idx[0]};
-  int64_t apart;
+  Sweep a = {.c = g->c, .ar = g->ar, .origin = s->u.store.idx[0]}, b;
   for (int i = 0; i < n; i++)
-    if (!sweep(g, loop[i], &a)) return 0;
-  for (int i = 0; i < x->n; i++)
-    if (x->at[i].spatial && !sweep(g, x->at[i].loop, &b)) return 0;
-  if (a.n != b.n || !ex_const_int(c, ar_simplify(g->ar, ex_sub(c, a.origin, b.origin)), &apart) || apart) return 0;
-  qsort(a.at, (size_t)a.n, sizeof *a.at, by_step);
-  qsort(b.at, (size_t)b.n, sizeof *b.at, by_step);
-  for (int i = 0; i < a.n; i++)
-    if (by_step(&a.at[i], &b.at[i]) != 0) return 0;
-  return s->u.store.value;
+    if (!low_sweep(&a, loop[i])) return 0;
+  return sweep_of(g, x, &b) && low_sweep_same(&a, &b) ? s->u.store.value : 0;
 }
 
-/* before: NULL, or the statement right before the nest, which *first says to be part of the result. */
-static Stmt *reduction(Regs *g, const Stmt *s, const Stmt *before, bool *first) {
-  Nest x;
-  Tile t = {.n_order = 0};
-  if (!gather_nest(g, s, &x)) return NULL;
-  x.start = before ? start_of(g, &x, before) : 0;
-  *first = x.start != 0;
-  if ((x.lead && !x.start) || !cut_first(g, &x, &t) || !fit(g, &x, t.lanes)) return NULL;
+/* ---- what becomes of the sums ----
+ * Right behind the nest a loop reads each sum once, from an array that nobody else reads, and stores what it makes of it (a bias, a
+ * ReLU): then it is made of the registers, and the array stays empty. */
+typedef struct {
+  ExprId sum; /* the only load of it */
+  BufferId buf, to;
+  bool other, calls;
+  int nodes;
+} Made;
+static void made_of(IrCtx *c, ExprId e, void *arg) {
+  Made *m = arg;
+  const ExprNode *n = ir_node(c, e);
+  m->nodes++;
+  m->calls |= n->kind == IR_CALL;
+  if (n->kind != IR_LOAD) return;
+  m->other |= n->sym == m->to || n->n != 1 || (n->sym == m->buf && m->sum);
+  if (n->sym == m->buf) m->sum = e;
+}
+static bool reads_result(IrCtx *c, ExprId e, void *arg) {
+  const ExprNode *n = ir_node(c, e);
+  return n->kind == IR_LOAD && n->sym == *(const BufferId *)arg;
+}
+
+static bool epilogue_of(Regs *g, const Nest *x, const Stmt *s, Epilogue *e) {
+  IrCtx *c = g->c;
+  const Stmt *loop[MAX_NEST];
+  int n;
+  int64_t min, extent;
+  BufferId sums = x->store->u.store.buf;
+  s = looped_store(g, s, loop, &n);
+  if (!s || !supported_store(g, s) || !mapu_get(&g->made, sums, 0)) return false;
+  BufferId to = s->u.store.buf;
+  Made m = {.buf = sums, .to = to};
+  ex_post_order(c, s->u.store.value, made_of, &m);
+  if (!m.sum || m.other || m.calls || m.nodes > MAX_EPILOGUE || to == sums) return false;
+  if (!dtype_eq(ir_buffer(c, to)->type, ir_buffer(c, sums)->type)) return false;
+  if (mapu_get(&g->reads, sums, 0) != 2) return false; /* the nest's own, and this one */
+  if (ex_any(c, x->store->u.store.value, reads_result, &to)) return false;
+  Sweep from, into = {.c = c, .ar = g->ar, .origin = ir_kid(c, m.sum, 0)};
+  for (int i = 0; i < n; i++) {
+    if (!low_sweep(&into, loop[i])) return false;
+    if (!ex_const_int(c, loop[i]->u.loop.extent, &extent) || extent != 1) continue;
+    ex_const_int(c, loop[i]->u.loop.min, &min);
+    e->value[e->n++] = (VarSub){loop[i]->u.loop.var, ex_int(c, ir_var_info(c, loop[i]->u.loop.var)->type, min)};
+  }
+  int k = sweep_of(g, x, &from) ? low_sweep_values(&from, &into, e->value + e->n) : -1;
+  e->n += k;
+  e->store = s;
+  return k >= 0;
+}
+
+/* A nest that is laid over registers, in two parts if a level is not cut evenly. */
+static Stmt *laid_out(Regs *g, Nest x, Tile t) {
   if (x.uneven < 0) return tiles(g, &x, t);
   name_outer(g, &x); /* both read the same elements by the same names */
   Nest rest = x;
@@ -751,6 +794,25 @@ static Stmt *reduction(Regs *g, const Stmt *s, const Stmt *before, bool *first) 
   last->min += most->extent;
   Stmt *two[2] = {tiles(g, &x, t), tiles(g, &rest, t)};
   return two[0] && two[1] ? st_seq(g->c, 2, two) : NULL;
+}
+
+/* before, then: NULL, or the statements right before and behind the nest, which are part of the result if *took says so. */
+static Stmt *reduction(Regs *g, const Stmt *s, const Stmt *before, const Stmt *then, Took *took) {
+  Nest x;
+  Tile t = {.n_order = 0};
+  Epilogue e = {.n = 0};
+  Stmt *r;
+  *took = (Took){false, false};
+  if (!gather_nest(g, s, &x)) return NULL;
+  x.start = before ? start_of(g, &x, before) : 0;
+  took->before = x.start != 0;
+  if ((x.lead && !x.start) || !cut_first(g, &x, &t) || !fit(g, &x, t.lanes)) return NULL;
+  if (x.start && then && epilogue_of(g, &x, then, &e)) {
+    x.then = &e;
+    if ((r = laid_out(g, x, t))) return took->then = true, r;
+    x.then = NULL;
+  }
+  return laid_out(g, x, t);
 }
 
 /* ---- the walk ---- */
@@ -767,23 +829,24 @@ static bool plain_loop(const Stmt *s) { return s->kind == ST_FOR && s->u.loop.ki
 
 /* A statement that sets sums to a number and the one that adds them up, as one; NULL: they are not that. Where a condition guards the
  * sums (rows beyond the edge, which nobody reads), the number is what is left without them. */
-static Stmt *started(Regs *g, Stmt *at, Stmt *next) {
-  bool first = false;
+static Stmt *started(Regs *g, Stmt *at, Stmt *next, Stmt *then, Took *took) {
   if (next->kind == ST_IF && !next->u.cond.other) {
-    Stmt *both = started(g, at, next->u.cond.then);
+    Stmt *both = started(g, at, next->u.cond.then, NULL, took);
     return both ? st_if(g->c, next->u.cond.cond, next->u.cond.likely, both, walk(g->c, at, g)) : NULL;
   }
-  Stmt *both = plain_loop(next) ? reduction(g, next, at, &first) : NULL;
-  return first ? both : NULL;
+  Stmt *both = plain_loop(next) ? reduction(g, next, at, then, took) : NULL;
+  return both && took->before ? both : NULL;
 }
 
 static Stmt *sequence(Regs *g, Stmt *s) {
   int n = s->u.seq.n, k = 0;
   Stmt **out = arena_array(ir_arena(g->c), Stmt *, n);
   for (int i = 0; i < n; i++) {
-    Stmt *at = s->u.seq.at[i], *both = i + 1 < n ? started(g, at, s->u.seq.at[i + 1]) : NULL;
-    out[k++] = both ? both : walk(g->c, at, g);
-    i += both != NULL;
+    Took took = {false, false};
+    Stmt **at = s->u.seq.at + i, *then = i + 2 < n ? at[2] : NULL;
+    Stmt *both = i + 1 < n ? started(g, at[0], at[1], then, &took) : NULL;
+    out[k++] = both ? both : walk(g->c, at[0], g);
+    if (both) i += 1 + took.then;
   }
   return st_seq(g->c, k, out);
 }
@@ -791,10 +854,10 @@ static Stmt *sequence(Regs *g, Stmt *s) {
 static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   Regs *g = arg;
   Stmt *x;
-  bool first;
+  Took took;
   if (s->kind == ST_SEQ) return sequence(g, s);
   if (s->kind != ST_FOR) return low_rewrite(c, g->ar, s, walk, NULL, g);
-  if (plain_loop(s) && (x = reduction(g, s, NULL, &first))) return x;
+  if (plain_loop(s) && (x = reduction(g, s, NULL, NULL, &took))) return x;
   low_bind_loop(c, g->ar, s);
   bool calls = s->u.loop.kind <= FOR_UNROLLED && s->u.loop.body->kind == ST_STORE &&
                ex_any(c, s->u.loop.body->u.store.value, on_vectors, NULL);
@@ -803,9 +866,23 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
   return st_rewrite(c, s, walk, NULL, g);
 }
 
+static void count_read(IrCtx *c, ExprId e, void *arg) {
+  const ExprNode *n = ir_node(c, e);
+  if (n->kind == IR_LOAD) mapu_set(arg, n->sym, mapu_get(arg, n->sym, 0) + 1);
+}
+static bool count_uses(IrCtx *c, const Stmt *s, void *arg) {
+  Regs *g = arg;
+  if (s->kind == ST_ALLOC) mapu_set(&g->made, s->u.alloc.buf, 1);
+  st_visit_exprs(c, s, count_read, &g->reads);
+  return true;
+}
+
 void pass_registers(Func *f) {
   if (low_is_gpu(f) || f->use != LOW_CODE) return;
   Regs g = {.c = f->ctx, .ar = ar_new(f->ctx)};
   g.cpu = cpu_machine(f->target.cpu);
+  mapu_init(&g.reads, ir_arena(f->ctx));
+  mapu_init(&g.made, ir_arena(f->ctx));
+  if (f->body) st_visit(f->ctx, f->body, count_uses, NULL, &g);
   if (f->body) f->body = walk(f->ctx, f->body, &g);
 }

@@ -91,6 +91,23 @@ typedef struct {
 ExprId low_widen_index(LowWiden *w, ExprId e, int elem_bytes); /* a ramp, or a scalar if the lane does not matter */
 ExprId low_widen_value(LowWiden *w, ExprId e); /* has w->lanes lanes unless w->fail */
 
+/* ---- sweep.c: loops that go over the elements of a buffer, in steps that never change ---- */
+enum { LOW_SWEPT = 24 };
+typedef struct {
+  VarId var;
+  int64_t min, extent, step;
+} SweepLoop;
+typedef struct {
+  IrCtx *c;
+  Arith *ar;
+  ExprId origin; /* the index of the element; of the first one, as far as loops are added */
+  SweepLoop at[LOW_SWEPT]; /* those of more than one iteration */
+  int n;
+} Sweep;
+bool low_sweep(Sweep *w, const Stmt *loop); /* adds a loop; false: its steps or bounds are not numbers */
+bool low_sweep_same(Sweep *a, Sweep *b);    /* the same elements? */
+int low_sweep_values(Sweep *from, Sweep *to, VarSub *value); /* variables of `to` where it is at the element of `from`; -1 */
+
 /* ---- storage.c: the sharing plan, also used by the GPU check ---- */
 typedef struct {
   BufferId buf;

@@ -408,3 +408,61 @@ def test_guarded_sums_begin_in_registers():
     f(ns.nd.array(x, ns.cpu(0)), ns.nd.array(y, ns.cpu(0)), out)
     assert np.array_equal(out.numpy(), np.vstack([np.full((1, 32), 5), x @ y]))
     assert "if (" in f.get_source() and not re.search(r"acc_\w+ = \*\(const \w+ \*\)\(C ", f.get_source())
+
+
+EPILOGUES = {  # of C, a bias of columns and another matrix; is it made of the registers? None: it may be
+    "bias and ReLU": (lambda c, b, d, i, j: te.max(c[i, j] + b[j], 0.0), lambda c, b, d: np.maximum(c + b, 0), True),
+    "another matrix": (lambda c, b, d, i, j: d[i, j] + c[i, j] * 2.0, lambda c, b, d: d + c * 2, True),
+    "read twice": (lambda c, b, d, i, j: c[i, j] * (c[i, j] + b[j]), lambda c, b, d: c * (c + b), True),
+    "under a condition": (
+        lambda c, b, d, i, j: te.if_then_else(i >= 2, c[i, j] + b[j], d[i, j]),
+        lambda c, b, d: np.where(np.arange(len(c))[:, None] >= 2, c + b, d),
+        None,
+    ),
+    "two of its elements": (lambda c, b, d, i, j: c[i, j] + c[i, 0], lambda c, b, d: c + c[:, :1], False),
+    "backwards": (lambda c, b, d, i, j: c[i, c.shape[1] - 1 - j] + b[j], lambda c, b, d: c[:, ::-1] + b, False),
+}
+
+
+@pytest.mark.parametrize("split", [None, 8])
+@pytest.mark.parametrize("n,m,k,ti,tj", [(12, 64, 24, 3, 32), (14, 40, 9, 7, 40), (10, 26, 5, 5, 13), (6, 96, 300, 6, 48), (9, 24, 1, 9, 24)])
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_what_becomes_of_sums_is_made_of_registers(name, n, m, k, ti, tj, split):
+    point, expect, made = EPILOGUES[name]
+    a, b, c = matmul(n, m, k)
+    bias, d = te.placeholder((m,), name="bias"), te.placeholder((n, m), name="D")
+    out = te.compute((n, m), lambda i, j: point(c, bias, d, i, j), name="out")
+    s = te.create_schedule(out.op)
+    io, ii = s[out].split(out.op.axis[0], ti)
+    jo, ji = s[out].split(out.op.axis[1], tj)
+    s[out].reorder(io, jo, ii, ji)
+    s[c].compute_at(s[out], jo)
+    (ci, cj), (r,) = c.op.axis, c.op.reduce_axis
+    s[c].reorder(r, ci, cj)
+    if split:  # loops of one sweep that are several of the other
+        inner = s[c].split(cj, split)
+        s[c].reorder(r, ci, *inner)
+    rng = np.random.default_rng(4)
+    x, y, v, w = ints(rng, (n, k)), ints(rng, (k, m)), ints(rng, (m,)), ints(rng, (n, m))
+    got, src = run(s, [a, b, bias, d, out], [x, y, v, w])
+    assert np.array_equal(got, expect(x @ y, v, w).astype("float32"))
+    kept = re.search(r"\(C \+|\bC\[", src.split("acc_0", 1)[-1])
+    if made is False:
+        assert kept
+    elif made and m % 8 == 0 and tj % 8 == 0 and k > 1:
+        assert not kept, src
+
+
+def test_sums_with_two_readers_stay_in_memory():
+    a, b, c = matmul(8, 32, 16)
+    d = te.compute((8, 32), lambda i, j: c[i, j] + 1.0, name="D")
+    e = te.compute((8, 32), lambda i, j: c[i, j] * d[i, j], name="E")
+    s = te.create_schedule(e.op)
+    io, _ = s[e].split(e.op.axis[0], 4)
+    s[d].compute_at(s[e], io)
+    s[c].compute_at(s[e], io)
+    s[c].reorder(*c.op.reduce_axis, *c.op.axis)
+    rng = np.random.default_rng(5)
+    x, y = ints(rng, (8, 16)), ints(rng, (16, 32))
+    got, _ = run(s, [a, b, e], [x, y])
+    assert np.array_equal(got, (x @ y) * (x @ y + 1))
