@@ -286,7 +286,8 @@ static PyMethodDef EXEC_METHODS[] = {
     {"run", exec_run, METH_NOARGS, "Runs the network; asynchronous on GPUs. ValueError if an input has got no value."},
     {"time", exec_time, METH_O, "time(number): mean seconds of a run; inputs without a value are zeros."},
     {"node_times", exec_node_times, METH_VARARGS,
-     "node_times(number, weights=()): seconds per node; on a GPU each kernel alone, the entries `weights` as cold as in a run; on a "
+     "node_times(number, weights=()): seconds per node; on a GPU each kernel alone, the entries `weights` as cold as "
+     "in a run; on a "
      "CPU within the run."},
     {"replay", exec_replay, METH_O, "replay(on): whether runs are captured into a CUDA graph."},
     {NULL, NULL, 0, NULL}};
