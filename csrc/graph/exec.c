@@ -123,10 +123,10 @@ static void init_memory(GraphExec *x) {
   x->held = arena_array(x->arena, void *, g->n_storage + 1);
   for (int i = 0; i < g->n_entries; i++) place[i] = -1;
   for (int i = 0; i < g->n_entries; i++)
-    err_check(x->e, !g->entry[i].at || dev_type(x->d) != DEV_OPENCL,
-              "the network writes the parts of concatenations where they lie: it was not compiled for OpenCL, whose "
-              "memory has "
-              "no addresses inside of it");
+    err_check(
+        x->e, !g->entry[i].at || dev_type(x->d) != DEV_OPENCL,
+        "the network writes parts of concatenations where they will lie, but OpenCL cannot offset memory: compile "
+        "it for OpenCL");
   char *begin = dev_type(x->d) == DEV_CPU ? init_room(x, place) : NULL;
   for (int i = 0; i < g->n_entries; i++) {
     int k = g->entry[i].storage;

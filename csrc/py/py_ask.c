@@ -36,11 +36,9 @@ static PyObject *f_source(PyObject *Py_UNUSED(m), PyObject *args) {
 
 static PyMethodDef FUNCTIONS[] = {
     {"candidate_source", f_source, METH_VARARGS,
-     "candidate_source(state, target, layout=0, name='main', constant=0, join_dim=0, "
-     "join_extent=0): (source text, "
-     "manifest JSON). Bit k of constant: no kernel "
-     "writes to argument k while its network runs. join_extent: the last argument lies "
-     "along join_dim among others in a tensor that has so many elements there; 0: alone."},
+     "candidate_source(state, target, layout=0, name='main', constant=0, join_dim=0, join_extent=0): (source text, "
+     "manifest JSON). Bit k of constant: no kernel writes to argument k while its network runs. join_extent: the last "
+     "argument is a part of a tensor that has so many elements along join_dim; 0: it is whole."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_ask(PyObject *m) { return PyModule_AddFunctions(m, FUNCTIONS); }

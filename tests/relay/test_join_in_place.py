@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import nestsmith as ns
-from nestsmith import relay
+from nestsmith import auto_scheduler, relay, te, topi
 from nestsmith.contrib import graph_executor
+from nestsmith.relay.default_schedule import default_state
 from nestsmith.relay.infer import infer_type as typed
+from nestsmith.states import core_state
 
 nn = relay.nn
 TARGETS = ["llvm", pytest.param("opencl", marks=pytest.mark.skipif(not ns.opencl(0).exist, reason="no OpenCL device"))]
@@ -69,7 +71,7 @@ def joins(lib):
 
 
 def expected(want, target):
-    """Memory of OpenCL has no addresses inside: there nothing is joined in place."""
+    """OpenCL cannot offset memory: there nothing is joined in place."""
     return [] if target == "opencl" else want
 
 
@@ -231,6 +233,16 @@ def test_compile_joins_on_cpus_with_the_same_tasks():
     assert np.array_equal(net(data), run(built(out, False), data, "llvm")[0])
 
 
+def test_outputs_of_a_compiled_network_are_their_own():
+    x, data = image(), numbers(SHAPE)
+    out = joined([conv(x, 16, 1), conv(x, 32, 2, 3)])
+    net = ns.compile(ns.IRModule.from_expr(relay.Function([x], out)), {"x": data}, target="llvm", layout="keep", verbose=0)
+    assert joins(net.lib) == [2]
+    want, first = run(built(out, False), data, "llvm")[0], net(data)
+    second = net(data * 2)  # in other memory
+    assert np.array_equal(first, want) and np.array_equal(second, want * 2) and np.array_equal(net(data), want)
+
+
 def damaged(text, **changes):
     graph = json.loads(text)
     join = next(n for n in graph["nodes"] if n["op"] != "null" and n["attrs"]["func_name"] == "__join")
@@ -296,3 +308,50 @@ def test_a_program_for_parts_does_not_run_where_they_lie_alone():
     device = ns.cpu(0)
     with pytest.raises(ValueError):
         ns._core.GraphExec(device.handle(), lib.graph_json_str, other.lib.load(device.handle()))
+
+
+# ---- programs ----
+def layers(channels):
+    x = te.placeholder((2, 7, 6, 8), name="x")
+    w = te.placeholder((3, 3, 8, channels), name="w")
+    y = topi.nn.relu(topi.nn.conv2d_nhwc(x, w, 1, 1, 1))
+    yield [x, w, y]
+    p = te.placeholder((2, 7, 6, channels), name="p")
+    yield [p, topi.nn.pool2d(p, (2, 2), (1, 1), (1, 1), (0, 0, 0, 0), "max", layout="NHWC")]
+    yield [p, topi.nn.relu(p)]
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("channels,extent", [(16, 48), (24, 40), (7, 12)])
+def test_any_schedule_writes_its_own_part_and_nothing_else(kind, channels, extent):
+    """Also where rows are no whole vectors, and on GPUs, whose networks do not use it."""
+    target, device = ns.target.Target(kind), ns.device(kind, 0).handle()
+    for tensors in layers(channels):
+        task = auto_scheduler.SearchTask(compute_dag=auto_scheduler.ComputeDAG(tensors), workload_key="k", target=target)
+        states = auto_scheduler.SketchPolicy(task, auto_scheduler.AnalyticModel(), seed=1, verbose=0).sample_initial_population()[:6]
+        assert states
+        arrays = [numbers(tuple(int(d) for d in t.shape)) for t in tensors]
+        given, shape = arrays[:-1], arrays[-1].shape
+        for state in [core_state(s) for s in states[: 1 if kind == "opencl" else 6]]:
+            out = []
+            for wide in (shape[-1], extent):
+                text, manifest = ns._core.candidate_source(state, task.engine_target(), 0, "f", 0, 3, wide * (wide == extent))
+                whole = np.full((*shape[:-1], wide), -7, "float32")
+                size = json.loads(manifest)["args"][-1]["bytes"]
+                assert size == whole.nbytes - 4 * (wide - shape[-1])
+                buffers = [device.alloc(a.nbytes) for a in (*given, whole)]
+                for b, a in zip(buffers, (*given, whole)):
+                    b.upload(a)
+                device.load(text.encode() if kind == "opencl" else ns._core.build(target.engine(), text)[0], manifest).run(buffers)
+                buffers[-1].download(whole)
+                out.append(whole)
+            assert np.array_equal(out[1][..., : shape[-1]], out[0]) and (out[1][..., shape[-1] :] == -7).all() and out[0].any()
+
+
+@pytest.mark.parametrize("dim,extent", [(4, 48), (-1, 48), (3, 15), (3, -1), (3, 2**31)])
+def test_parts_that_do_not_fit_are_refused(dim, extent):
+    _, out = tensors = list(layers(16))[2]
+    target = ns.target.Target("llvm")
+    state = default_state(ns._core.ComputeDAG(tensors), target)
+    with pytest.raises(ValueError, match=out.op.name):
+        ns._core.candidate_source(state, target.engine(), 0, "f", 0, dim, extent)

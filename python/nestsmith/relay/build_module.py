@@ -206,8 +206,9 @@ def _compile_both(p, found, target, plain, waiting, option, stop):
 
 
 def _can_join(target, templates):
-    """Whether kernels may write into a part of memory: that of OpenCL has no addresses inside, and templates' programs lie alone."""
-    return target.kind.device_type != 4 and not templates
+    """Whether kernels may write into a part of a larger tensor: on CPUs. OpenCL cannot offset memory, programs for CUDA were not tried,
+    and those of templates do not know how."""
+    return target.kind.device_type == 1 and not templates
 
 
 def compile_module(mod, target):
