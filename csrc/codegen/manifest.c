@@ -15,6 +15,21 @@ static int64_t fixed(IrCtx *c, ExprId e, const char *what, const char *name) {
   err_raise(ir_err(c), NS_ERR_VALUE, "%s of buffer '%s' is not constant; programs need static shapes", what, name);
 }
 
+/* Elements from the first to the last one: rows of a part of a joined tensor lie apart. */
+static bool span(const IrBuffer *b, const int64_t *shape, int64_t *n) {
+  int64_t run = 1, all = 1;
+  *n = 1;
+  for (int d = b->rank - 1; d >= 0; d--) {
+    int64_t far;
+    if (!i64_mul(all, shape[d], &all) ||
+        (shape[d] > 0 && (!i64_mul(run, shape[d] - 1, &far) || !i64_add(*n, far, n))) ||
+        !i64_mul(run, b->join_extent && b->join_dim == d ? b->join_extent : shape[d], &run))
+      return false;
+  }
+  if (!all) *n = 0;
+  return true;
+}
+
 static ManBuffer buffer(IrCtx *c, BufferId b) {
   const IrBuffer *info = ir_buffer(c, b);
   ManBuffer o = {.name = info->name, .dtype = dtype_text(c, info->type)};
@@ -28,6 +43,7 @@ static ManBuffer buffer(IrCtx *c, BufferId b) {
     }
   else
     n = fixed(c, info->size, "the size", info->name);
+  if (info->external && info->join_extent) fits = span(info, shape, &n);
   if (!fits || !i64_mul(n, dtype_bytes(dtype_lanes(info->type, 1)), &o.bytes))
     err_raise(ir_err(c), NS_ERR_VALUE, "buffer '%s' is too large", info->name);
   o.ndim = info->rank;

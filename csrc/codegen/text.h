@@ -10,7 +10,13 @@ typedef struct {
 } GenText;
 /* Raises what lowering raises; the limits are not checked. */
 GenText gen_loops(Func f, const char *name, int n_relayout, const Relayout *r);
-/* layout: 0 none, 1 insert transform stage, 2 pre-transformed; constant: as in Func. Raises what replaying and lowering raise. */
+/* What a network knows of the arguments of a program. */
+typedef struct {
+  uint64_t constant; /* as in Func */
+  int32_t join_dim;  /* of the last argument, as in IrBuffer */
+  int64_t join_extent;
+} GenArgs;
+/* layout: 0 none, 1 insert transform stage, 2 pre-transformed; args: NULL: nothing. Raises what replaying and lowering raise. */
 GenText gen_steps(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name,
-                  uint64_t constant);
+                  const GenArgs *args);
 #endif

@@ -79,9 +79,9 @@ static void init_step(Init *in, Launch *s, int node) {
               m->n_args);
   for (int k = 0; k < s->n_args; k++) {
     const GraphEntry *en = &x->g->entry[k < n->n_in ? n->in[k] : n->first + k - n->n_in];
-    if (m->arg[k].bytes != en->bytes)
-      err_raise(x->e, NS_ERR_VALUE, "node %s: tensor %d has %lld bytes, %s wants %lld", n->name, k,
-                (long long)en->bytes, n->func, (long long)m->arg[k].bytes);
+    if (m->arg[k].bytes != en->span)
+      err_raise(x->e, NS_ERR_VALUE, "node %s: tensor %d has %lld bytes, %s wants %lld", n->name, k, (long long)en->span,
+                n->func, (long long)m->arg[k].bytes);
   }
   s->args = arena_array(x->arena, void *, s->n_args);
 }
@@ -122,11 +122,16 @@ static void init_memory(GraphExec *x) {
   void **storage = arena_array(x->arena, void *, g->n_storage);
   x->held = arena_array(x->arena, void *, g->n_storage + 1);
   for (int i = 0; i < g->n_entries; i++) place[i] = -1;
+  for (int i = 0; i < g->n_entries; i++)
+    err_check(
+        x->e, !g->entry[i].at || dev_type(x->d) != DEV_OPENCL,
+        "the network writes parts of concatenations where they will lie, but OpenCL cannot offset memory: compile "
+        "it for OpenCL");
   char *begin = dev_type(x->d) == DEV_CPU ? init_room(x, place) : NULL;
   for (int i = 0; i < g->n_entries; i++) {
     int k = g->entry[i].storage;
     if (place[i] < 0 && !storage[k]) storage[k] = hold(x, g->storage_bytes[k]);
-    x->data[i] = x->own[i] = place[i] < 0 ? storage[k] : begin + place[i];
+    x->data[i] = x->own[i] = place[i] < 0 ? (char *)storage[k] + g->entry[i].at : begin + place[i];
   }
 }
 
@@ -212,20 +217,26 @@ static void need_values(GraphExec *x) {
 }
 
 /* ---- pointers ---- */
+/* A reshape and its input, a concatenation and its parts: all have the same memory, and if one is marked, all are. */
+static void mark_joint(const GraphNode *n, bool *same) {
+  if (n->kind != GN_NOP && n->kind != GN_JOIN) return;
+  bool any = same[n->first];
+  for (int k = 0; k < n->n_in; k++) any |= same[n->in[k]];
+  for (int k = 0; k < n->n_in; k++) same[n->in[k]] |= any;
+  same[n->first] |= any;
+}
+
 /* Other values that share the entry's storage at other times keep the own memory: only the value itself moves, with the
- * reshapes that are the same bytes. */
+ * reshapes that are the same bytes, and the parts that it is joined of. */
 void graph_exec_bind(GraphExec *x, int entry, void *ptr) {
   const Graph *g = x->g;
   ArenaMark mark = arena_mark(x->arena);
   bool *same = arena_array(x->arena, bool, g->n_entries);
   same[entry] = true;
   for (int pass = 0; pass < 2; pass++) /* forward from the value and, once its source is known, forward from that */
-    for (int k = 0; k < g->n_nodes; k++) {
-      const GraphNode *n = &g->node[pass ? k : g->n_nodes - 1 - k];
-      if (n->kind == GN_NOP && (same[n->in[0]] || (!pass && same[n->first]))) same[n->in[0]] = same[n->first] = true;
-    }
+    for (int k = 0; k < g->n_nodes; k++) mark_joint(&g->node[pass ? k : g->n_nodes - 1 - k], same);
   for (int i = 0; i < g->n_entries; i++)
-    if (same[i]) x->data[i] = ptr ? ptr : x->own[i];
+    if (same[i]) x->data[i] = ptr ? (char *)ptr + g->entry[i].at : x->own[i];
   x->bound[entry] = ptr;
   arena_release(x->arena, mark);
   prepare(x);

@@ -10,7 +10,7 @@ typedef struct {
   const char *text;
   cJSON *root;
   Graph *g;
-  int32_t *row;
+  int32_t *row, *axis; /* per node; axis: of concatenations */
 } Parse;
 
 static NS_NORETURN void bad(const Parse *p, const char *what, int i) {
@@ -64,7 +64,11 @@ static void parse_node(Parse *p, const cJSON *o, int i) {
   }
   if (strcmp(op, "tvm_op") != 0) bad(p, "op is neither null nor tvm_op", i);
   n->func = string(p, cJSON_GetObjectItemCaseSensitive(o, "attrs"), "func_name", i);
-  n->kind = strcmp(n->func, "__nop") == 0 ? GN_NOP : GN_CALL;
+  n->kind = strcmp(n->func, "__nop") == 0 ? GN_NOP : strcmp(n->func, "__join") == 0 ? GN_JOIN : GN_CALL;
+  if (n->kind == GN_JOIN) {
+    const cJSON *axis = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(o, "attrs"), "axis");
+    p->axis[i] = (int32_t)integer(p, axis, "__join has no axis", i, 0, INT32_MAX);
+  }
   if (n->kind == GN_NOP && (n->n_in != 1 || n->n_out != 1)) bad(p, "__nop must have one input and one output", i);
 }
 
@@ -98,9 +102,43 @@ static void parse_entries(Parse *p, const cJSON *attrs) {
         bad(p, "a value is too large", i);
     }
     en->storage = (int32_t)integer(p, q, "storage_id out of range", i, 0, g->n_entries - 1);
+    en->span = en->bytes;
     int64_t padded = (en->bytes + 3) / 4 * 4;
     if (padded > g->storage_bytes[en->storage]) g->storage_bytes[en->storage] = padded;
     if (en->storage >= g->n_storage) g->n_storage = en->storage + 1;
+  }
+}
+
+/* Does entry `part` fit beside others along an axis of `whole`? */
+static bool joins(const GraphEntry *part, const GraphEntry *whole, int32_t axis) {
+  bool ok = part->rank == whole->rank && axis < whole->rank && strcmp(part->dtype, whole->dtype) == 0;
+  for (int d = 0; ok && d < whole->rank; d++) ok = d == axis || part->shape[d] == whole->shape[d];
+  return ok && part->storage == whole->storage && part->shape[axis] <= whole->shape[axis];
+}
+
+/* Where the parts of concatenations lie. Programs rely on the alignment of all that they are given. */
+static void parse_joins(Parse *p) {
+  Graph *g = p->g;
+  graph_wholes(p->a, g->n_nodes, g->node, g->n_entries, g->n_heads, g->head);
+  for (int i = 0; i < g->n_nodes; i++) {
+    const GraphNode *n = &g->node[i];
+    if (n->kind != GN_JOIN) continue;
+    const GraphEntry *whole = &g->entry[n->first];
+    int32_t axis = p->axis[i];
+    int64_t rows = 1, row, at = 0, sum = 0;
+    for (int d = 0; d < axis && d < whole->rank; d++) rows *= whole->shape[d];
+    row = whole->bytes ? whole->bytes / rows : 0;
+    for (int k = 0; k < n->n_in; k++) {
+      GraphEntry *part = &g->entry[n->in[k]];
+      if (!joins(part, whole, axis)) bad(p, "__join has an input that does not fit", i);
+      if (at % PROGRAM_ALIGN) bad(p, "__join has an input that would not be aligned", i);
+      part->at = at;
+      if (part->bytes) part->span = row * (rows - 1) + part->bytes / rows;
+      at += part->bytes ? part->bytes / rows : 0;
+      sum += part->shape[axis];
+      if (at > row || sum > whole->shape[axis]) bad(p, "__join has more inputs than its output holds", i);
+    }
+    if (sum != whole->shape[axis]) bad(p, "__join has fewer inputs than its output holds", i);
   }
 }
 
@@ -123,6 +161,7 @@ static void parse(void *arg) {
   g->n_entries = p->row[g->n_nodes];
   g->node = arena_array(p->a, GraphNode, g->n_nodes);
   g->entry = arena_array(p->a, GraphEntry, g->n_entries);
+  p->axis = arena_array(p->a, int32_t, g->n_nodes);
   i = 0;
   cJSON_ArrayForEach(o, nodes) parse_node(p, o, i++);
   parse_entries(p, cJSON_GetObjectItemCaseSensitive(p->root, "attrs"));
@@ -140,10 +179,11 @@ static void parse(void *arg) {
     g->head[i] = entry_of(p, o, g->n_nodes, i);
     i++;
   }
+  parse_joins(p);
 }
 
 Graph *graph_parse(Arena *a, const char *json) {
-  Parse p = {a, json, NULL, NULL, NULL};
+  Parse p = {.a = a, .text = json};
   json_with(arena_err(a), parse, &p, &p.root);
   return p.g;
 }

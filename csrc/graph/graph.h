@@ -10,8 +10,10 @@
 typedef enum {
   GN_NULL,
   GN_CALL,
-  GN_NOP
-} GraphNodeKind; /* input or parameter; kernel; reshape that shares its input's memory */
+  GN_NOP,
+  GN_JOIN
+} GraphNodeKind; /* input or parameter; kernel; reshape that shares its input's memory; concatenation into whose memory kernels
+                    write its inputs, its parts, which nothing else reads */
 typedef struct {
   GraphNodeKind kind;
   const char *name, *func; /* func: NULL unless GN_CALL */
@@ -25,6 +27,9 @@ typedef struct {
 } GraphPlan; /* id per entry, bytes per storage */
 GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entries, const int64_t *bytes, int n_heads,
                      const int32_t *heads);
+/* Per entry the concatenation that it is a part of, -1: of none. Raises NS_ERR_VALUE if a part is no kernel's or others read it. */
+const int32_t *graph_wholes(Arena *a, int n_nodes, const GraphNode *nodes, int n_entries, int n_heads,
+                            const int32_t *heads);
 
 /* ---- graph file (file.c) ---- */
 typedef struct {
@@ -33,6 +38,7 @@ typedef struct {
   const char *dtype;
   int64_t bytes;
   int32_t storage;
+  int64_t at, span; /* bytes from where the storage begins, and from its first to its last: more than `bytes` if rows lie apart */
 } GraphEntry;
 typedef struct {
   int32_t n_nodes;

@@ -1,7 +1,8 @@
 /* The storage plan: values whose lives do not overlap share memory. Inputs, parameters and outputs keep their storage
  * for good. A call asks for memory while its arguments still hold theirs, so it never writes where it reads; afterwards
  * storages without readers become free. A free one is taken again if its size is within a factor of 16 of the request:
- * the smallest that is large enough, else the largest smaller one, which then grows (spec 08 §6.1). */
+ * the smallest that is large enough, else the largest smaller one, which then grows (spec 08 §6.1). The parts of a concatenation
+ * have its storage, from the first of them on. */
 #include "graph/graph.h"
 #include <stdlib.h>
 
@@ -40,6 +41,29 @@ static void drop(Pool_ *p, int32_t s, int32_t by) {
   if (p->readers[s] <= 0) p->free[s] = true;
 }
 
+const int32_t *graph_wholes(Arena *a, int n_nodes, const GraphNode *nodes, int n_entries, int n_heads,
+                            const int32_t *heads) {
+  Err *e = arena_err(a);
+  int32_t *uses = arena_array(a, int32_t, n_entries), *whole = arena_array(a, int32_t, n_entries);
+  bool *made = arena_array(a, bool, n_entries);
+  for (int k = 0; k < n_entries; k++) whole[k] = -1;
+  for (int k = 0; k < n_heads; k++) uses[heads[k]]++;
+  for (int i = 0; i < n_nodes; i++) {
+    for (int k = 0; k < nodes[i].n_in; k++) uses[nodes[i].in[k]]++;
+    for (int k = 0; k < nodes[i].n_out; k++) made[nodes[i].first + k] = nodes[i].kind == GN_CALL;
+  }
+  for (int i = 0; i < n_nodes; i++) {
+    const GraphNode *n = &nodes[i];
+    if (n->kind != GN_JOIN) continue;
+    err_check(e, n->n_in >= 1 && n->n_out == 1, "graph: node %d does not join inputs to one output", i);
+    for (int k = 0; k < n->n_in; k++) {
+      err_check(e, made[n->in[k]] && uses[n->in[k]] == 1, "graph: node %d joins a value that is not its alone", i);
+      whole[n->in[k]] = n->first;
+    }
+  }
+  return whole;
+}
+
 GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entries, const int64_t *bytes, int n_heads,
                      const int32_t *heads) {
   Err *e = arena_err(a);
@@ -56,10 +80,18 @@ GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entrie
     }
   }
   for (int k = 0; k < n_heads; k++) uses[heads[k]] = FOREVER;
+  const int32_t *whole = graph_wholes(a, n_nodes, nodes, n_entries, n_heads, heads);
+  for (int i = 0; i < n_nodes; i++) /* the node itself reads its parts until it has had its turn */
+    if (nodes[i].kind == GN_JOIN && uses[nodes[i].first] < FOREVER) uses[nodes[i].first] += nodes[i].n_in;
+  for (int k = 0; k < n_entries; k++) id[k] = -1;
   for (int i = 0; i < n_nodes; i++) {
     const GraphNode *n = &nodes[i];
     for (int k = 0; k < n->n_out; k++) {
-      int32_t v = n->first + k;
+      int32_t part = n->first + k, v = whole[part] >= 0 ? whole[part] : part;
+      if (id[v] >= 0) {
+        id[part] = id[v];
+        continue;
+      }
       if (n->kind == GN_NULL) {
         id[v] = fresh(&p, bytes[v]);
         p.readers[id[v]] = FOREVER;
@@ -67,7 +99,7 @@ GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entrie
         id[v] = id[n->in[0]];
         if (p.readers[id[v]] < FOREVER) p.readers[id[v]] = uses[v] >= FOREVER ? FOREVER : p.readers[id[v]] + uses[v];
       } else {
-        id[v] = request(&p, bytes[v]);
+        id[part] = id[v] = request(&p, bytes[v]);
         p.readers[id[v]] = uses[v];
       }
     }
@@ -94,7 +126,21 @@ static int largest_first(const void *x, const void *y) {
   return a->bytes != b->bytes ? (a->bytes < b->bytes) - (a->bytes > b->bytes) : a->entry - b->entry;
 }
 
-/* Lives of the values between kernels, their number returned; root: per entry the value whose bytes it is. */
+/* Per entry the one that its memory is asked for with: of reshapes what they reshape, of concatenations the part made first. */
+static const int32_t *roots_of(Arena *a, const Graph *g) {
+  int32_t *root = arena_array(a, int32_t, g->n_entries);
+  for (int i = 0; i < g->n_nodes; i++) {
+    const GraphNode *n = &g->node[i];
+    for (int e = n->first; e < n->first + n->n_out; e++) root[e] = n->kind == GN_NOP ? root[n->in[0]] : e;
+    if (n->kind != GN_JOIN) continue;
+    for (int k = 0; k < n->n_in; k++)
+      if (n->in[k] < root[n->first]) root[n->first] = n->in[k];
+    for (int k = 0; k < n->n_in; k++) root[n->in[k]] = root[n->first];
+  }
+  return root;
+}
+
+/* Lives of the values between kernels, their number returned. */
 static int lives_of(Arena *a, const Graph *g, const int32_t *root, Life *out) {
   int32_t *last = arena_array(a, int32_t, g->n_entries), n = 0;
   int64_t *bytes = arena_array(a, int64_t, g->n_entries);
@@ -108,17 +154,14 @@ static int lives_of(Arena *a, const Graph *g, const int32_t *root, Life *out) {
   for (int k = 0; k < g->n_heads; k++) last[root[g->head[k]]] = FOREVER;
   for (int i = 0; i < g->n_nodes; i++)
     for (int e = g->node[i].first; g->node[i].kind == GN_CALL && e < g->node[i].first + g->node[i].n_out; e++)
-      if (last[e] < FOREVER) out[n++] = (Life){e, i, last[e], bytes[e], 0};
+      if (root[e] == e && last[e] < FOREVER) out[n++] = (Life){e, i, last[e], bytes[e], 0};
   return n;
 }
 
 int64_t graph_places(Arena *a, const Graph *g, int64_t *place, int n_work, GraphWork *work) {
-  int32_t *root = arena_array(a, int32_t, g->n_entries);
+  const int32_t *root = roots_of(a, g);
   Life *life = arena_array(a, Life, g->n_entries + n_work), **by_place = arena_array(a, Life *, g->n_entries + n_work);
   int64_t room = 0;
-  for (int i = 0; i < g->n_nodes; i++)
-    for (int e = g->node[i].first; e < g->node[i].first + g->node[i].n_out; e++)
-      root[e] = g->node[i].kind == GN_NOP ? root[g->node[i].in[0]] : e;
   int n = lives_of(a, g, root, life);
   for (int i = 0; i < n_work; i++) life[n++] = (Life){g->n_entries + i, work[i].node, work[i].node, work[i].bytes, 0};
   qsort(life, (size_t)n, sizeof *life, largest_first);
@@ -137,6 +180,9 @@ int64_t graph_places(Arena *a, const Graph *g, int64_t *place, int n_work, Graph
     *(v->entry < g->n_entries ? &place[v->entry] : &work[v->entry - g->n_entries].at) = v->at;
     if (v->at + v->bytes > room) room = v->at + v->bytes;
   }
-  for (int e = 0; e < g->n_entries; e++) place[e] = place[root[e]];
+  for (int e = 0; e < g->n_entries; e++)
+    if (root[e] != e) place[e] = place[root[e]]; /* roots lie where it begins, until all know where that is */
+  for (int e = 0; e < g->n_entries; e++)
+    if (place[e] >= 0) place[e] += g->entry[e].at;
   return room;
 }

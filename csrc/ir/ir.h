@@ -131,6 +131,7 @@ typedef struct {
   int32_t align_factor, align_offset, align_dim;               /* storage_align; factor 0: none */
   TensorId tensor;                                             /* the tensor it holds, 0 if none */
   bool double_buffer;
+  int32_t join_dim; int64_t join_extent; /* external: a part of a tensor that has so many elements along that dimension; 0: it is whole */
   /* every access is at a constant position; CPU: of a piece, and pieces do not overlap; GPU: of elements */
   bool registers;
 } IrBuffer;

@@ -2,7 +2,8 @@
  *
  * A temporary holds only its realized region [min, min+extent): each index is shifted by -min, dimensions are laid out
  * row-major, with the strides that storage_align asks for. Arguments are row-major over their declared shape; in texts
- * (f->use == LOW_TEXT) an argument that has a bare variable among its dimensions gets one stride variable per dimension.
+ * (f->use == LOW_TEXT) an argument that has a bare variable among its dimensions gets one stride variable per dimension. One that is
+ * a part of a joined tensor has that tensor's strides.
  * After this pass every access has exactly one simplified index and every buffer knows its size in elements.
  */
 #include "lower/util.h"
@@ -61,7 +62,8 @@ static void layout(Flat *s, BufferId id) {
       if (pads_rows(s, &b, i) && ex_const_int(c, run, &k) && k * dtype_bytes(b.type) % ALIAS_BYTES == 0)
         run = row(c, &b, k + 64 / dtype_bytes(b.type));
       stride[i] = run;
-      run = times(s, &b, run, b.extent[i]);
+      bool joined = b.join_extent && b.join_dim == i;
+      run = times(s, &b, run, joined ? ex_int(c, ir_type(c, b.extent[i]), b.join_extent) : b.extent[i]);
     }
     b.size = run;
     b.stride = stride;

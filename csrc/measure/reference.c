@@ -118,7 +118,7 @@ static void run_body(void *arg) {
     bytes[i] = (size_t)te_bytes(r->c, r->d->tensor[i]);
   }
   const State *s = shared_among_cores(r->c, r->d);
-  GenText src = gen_steps(r->c, r->d, &cpu, s->step.len, s->step.at, 0, "reference", 0);
+  GenText src = gen_steps(r->c, r->d, &cpu, s->step.len, s->step.at, 0, "reference", NULL);
   Binary b = build_binary(r->a, &cpu, src.source, &(BuildOptions){.timeout_s = BUILD_SECONDS});
   worker_compute(e, r->d->n_tensors, bytes, r->data, b.data, b.n, src.manifest);
 }

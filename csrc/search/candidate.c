@@ -40,7 +40,7 @@ static void print(void *arg) {
   Make *x = arg;
   Candidate *c = x->c;
   const SearchTask *t = x->m->task;
-  c->text = c->layout ? gen_steps(x->m->ctx, t->dag, &t->target, c->n_step, c->step, c->layout, PROGRAM_NAME, 0)
+  c->text = c->layout ? gen_steps(x->m->ctx, t->dag, &t->target, c->n_step, c->step, c->layout, PROGRAM_NAME, NULL)
                       : gen_loops(x->f, PROGRAM_NAME, 0, NULL);
 }
 

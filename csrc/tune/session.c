@@ -163,8 +163,9 @@ static void lower_one(void *arg) {
     l->at->ctx = ir_clone(t->ctx, e);
     l->at->mark = ir_mark(l->at->ctx);
   }
-  GenText src = it->text ? *it->text
-                         : gen_steps(l->at->ctx, t->dag, &t->target, it->n_step, it->step, t->layout, PROGRAM_NAME, 0);
+  GenText src = it->text
+                    ? *it->text
+                    : gen_steps(l->at->ctx, t->dag, &t->target, it->n_step, it->step, t->layout, PROGRAM_NAME, NULL);
   if (src.why) err_raise(e, NS_ERR_VALUE, "%s", src.why);
   RunPolicy p = *x->policy;
   p.check = p.check && t->check;

@@ -47,6 +47,37 @@ static void plan_body(void *p) {
   assert_int_equal(g.bytes[g.id[4]], 1000);
 }
 
+static void shared_part_body(void *p) {
+  Fix *f = p;
+  GraphNode n[4] = {{GN_NULL, "x", NULL, 0, NULL, 0, 1},
+                    {GN_CALL, "A", "f", 1, IN(0), 1, 1},
+                    {GN_CALL, "B", "f", 1, IN(1), 2, 1},
+                    {GN_JOIN, "J", "__join", 2, IN(1, 2), 3, 1}};
+  int64_t bytes[4] = {64, 64, 64, 128};
+  int32_t head = 3;
+  graph_plan(f->a, 4, n, 4, bytes, 1, &head);
+}
+
+/* A joins with C; B, which lives between them, lies elsewhere, and D, which reads what they are joined to, does not overwrite it. */
+static void join_body(void *p) {
+  Fix *f = p;
+  GraphNode n[7] = {{GN_NULL, "x", NULL, 0, NULL, 0, 1},         {GN_CALL, "A", "f", 1, IN(0), 1, 1},
+                    {GN_CALL, "B", "f", 1, IN(0), 2, 1},         {GN_CALL, "C", "f", 1, IN(2), 3, 1},
+                    {GN_JOIN, "J", "__join", 2, IN(3, 1), 4, 1}, {GN_CALL, "D", "f", 1, IN(4), 5, 1},
+                    {GN_CALL, "E", "f", 1, IN(5), 6, 1}};
+  int64_t bytes[7] = {64, 100, 200, 60, 160, 160, 160}, place[7];
+  int32_t head = 6;
+  GraphPlan g = graph_plan(f->a, 7, n, 7, bytes, 1, &head);
+  int expect[7] = {0, 1, 2, 1, 1, 2, 1};
+  for (int i = 0; i < 7; i++) assert_int_equal(g.id[i], expect[i]);
+  assert_int_equal(g.bytes[1], 160);
+  GraphEntry entry[7] = {{.bytes = 64},  {.bytes = 100, .at = 64}, {.bytes = 200}, {.bytes = 60},
+                         {.bytes = 164}, {.bytes = 160},           {.bytes = 160}};
+  Graph whole = {.n_nodes = 7, .node = n, .n_entries = 7, .entry = entry, .n_heads = 1, .head = &head};
+  assert_int_equal(graph_places(f->a, &whole, place, 0, NULL), 256 + 164);
+  assert_true(place[2] == 0 && place[4] == 256 && place[3] == 256 && place[1] == 256 + 64 && place[5] == 0);
+}
+
 enum { PLACED = 40 };
 static bool apart(int64_t at, int64_t bytes, int64_t other, int64_t other_bytes) {
   return at + bytes <= other || other + other_bytes <= at;
@@ -61,10 +92,20 @@ static void places_body(void *p) {
     rng_seed(&r, seed);
     GraphNode n[PLACED] = {{GN_NULL, "x", NULL, 0, NULL, 0, 1}};
     GraphEntry entry[PLACED] = {{.bytes = 100}};
-    int32_t head = PLACED - 1, root[PLACED] = {0}, last[PLACED] = {0};
-    int64_t place[PLACED];
+    int32_t head = PLACED - 1, root[PLACED] = {0}, last[PLACED] = {0}, whole[PLACED] = {0};
+    int64_t place[PLACED], base[PLACED], size[PLACED];
     for (int i = 1; i < PLACED; i++) {
-      int from = i - 1 - (int)rng_below(&r, i < 5 ? i : 5);
+      int from = i - 1 - (int)rng_below(&r, i < 5 ? i : 5), a = i - 2, b = i - 1;
+      if (a > 0 && n[a].kind == GN_CALL && n[b].kind == GN_CALL && n[b].in[0] != a && !whole[a] && !whole[b] &&
+          rng_below(&r, 3) == 0) {
+        n[i] = (GraphNode){GN_JOIN, "n", "__join", 2, IN(b, a), i, 1}; /* the one made last lies first */
+        entry[i].bytes = entry[a].bytes + entry[b].bytes;
+        entry[a].at = entry[b].bytes;
+        root[i] = root[b] = a;
+        whole[a] = whole[b] = last[a] = i;
+        continue;
+      }
+      if (whole[from]) from = whole[from];
       bool nop = rng_below(&r, 4) == 0;
       n[i] = (GraphNode){nop ? GN_NOP : GN_CALL, "n", nop ? "__nop" : "f", 1, IN(from), i, 1};
       entry[i].bytes = nop ? entry[from].bytes : 1 + (int64_t)rng_below(&r, 5000);
@@ -80,13 +121,17 @@ static void places_body(void *p) {
         if (rng_below(&r, 3) == 0) work[n_work++] = (GraphWork){i, 1 + (int64_t)rng_below(&r, 5000), -1};
     int64_t room = graph_places(f->a, &g, place, n_work, work);
     for (int i = 0; i < PLACED; i++) {
-      assert_int_equal(place[i], place[root[i]]);
+      int64_t begin = whole[i] ? place[whole[i]] : place[root[i]]; /* of a part: where the whole begins */
+      if (!whole[root[i]]) assert_int_equal(place[i], place[root[i]]);
       if (root[i] == 0 || root[i] == root[head]) assert_int_equal(place[i], -1);
+      if (begin >= 0 && whole[i]) assert_int_equal(place[i], begin + entry[i].at);
       if (root[i] != i || place[i] < 0) continue;
-      assert_true(place[i] % 256 == 0 && place[i] + entry[i].bytes <= room);
+      if (whole[i]) assert_true(place[i] == begin + entry[i].at && begin + entry[whole[i]].bytes <= room);
+      base[i] = begin, size[i] = entry[whole[i] ? whole[i] : i].bytes;
+      assert_true(base[i] % 256 == 0 && base[i] + size[i] <= room);
       for (int k = 0; k < i; k++) {
         if (root[k] != k || place[k] < 0 || last[k] < i) continue;
-        assert_true(apart(place[k], entry[k].bytes, place[i], entry[i].bytes));
+        assert_true(apart(base[k], size[k], base[i], size[i]));
       }
     }
     for (int w = 0; w < n_work; w++) {
@@ -94,7 +139,7 @@ static void places_body(void *p) {
       assert_true(own->at >= 0 && own->at % 256 == 0 && own->at + own->bytes <= room);
       for (int i = 0; i < PLACED; i++)
         if (root[i] == i && place[i] >= 0 && i <= own->node && own->node <= last[i])
-          assert_true(apart(own->at, own->bytes, place[i], entry[i].bytes));
+          assert_true(apart(own->at, own->bytes, base[i], size[i]));
       for (int o = 0; o < w; o++)
         if (work[o].node == own->node) assert_true(apart(own->at, own->bytes, work[o].at, work[o].bytes));
     }
@@ -258,6 +303,8 @@ static void under(ErrBody body, ErrCode want) {
 static void test_plan(void **s) {
   (void)s;
   under(plan_body, NS_OK);
+  under(join_body, NS_OK);
+  under(shared_part_body, NS_ERR_VALUE);
   under(places_body, NS_OK);
   under(busiest_body, NS_OK);
 }

@@ -10,7 +10,7 @@ from nestsmith import _core, relay, te, topi
 from nestsmith.relay.default_schedule import default_state
 from nestsmith.target import Target
 
-NULL, CALL, NOP = 0, 1, 2
+NULL, CALL, NOP, JOIN = 0, 1, 2, 3
 
 
 def test_plan_example():
@@ -58,6 +58,44 @@ def test_plan_never_overwrites_what_is_still_read(seed):
         assert held[ids[h]] == value[h]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_plan_keeps_concatenations_from_their_first_part_to_their_last_reader(seed):
+    rng = np.random.default_rng(seed)
+    nodes, sizes, free, waiting = (
+        [(NULL, [], 1)],
+        [64],
+        [0],
+        [],
+    )  # values that others may read; parts that were not joined yet
+    for _ in range(50):
+        reads = [int(rng.choice(free[-5:])) for _ in range(int(rng.integers(1, 3)))]
+        if len(waiting) >= 2 and rng.random() < 0.5:
+            nodes.append((JOIN, waiting, 1))
+            sizes.append(sum(sizes[p] for p in waiting))
+            waiting = []
+        else:
+            nodes.append((CALL, reads, 1))
+            sizes.append(int(rng.integers(1, 4000)))
+            if rng.random() < 0.4:
+                waiting = [*waiting, len(nodes) - 1]
+                continue
+        free.append(len(nodes) - 1)
+    heads = [free[-1]]
+    ids, total = _core.graph_plan(nodes, sizes, heads)
+    assert all(total[i] >= s for i, s in zip(ids, sizes)) and any(kind == JOIN for kind, _, _ in nodes)
+    whole = {p: i for i, (kind, reads, _) in enumerate(nodes) if kind == JOIN for p in reads}
+    held = {}
+    for i, (kind, reads, _) in enumerate(nodes):
+        for r in reads:
+            assert held[ids[r]] == whole.get(r, r), f"value {r} was overwritten before it was read"
+        if kind == CALL:
+            assert ids[i] not in {ids[r] for r in reads}
+        if i in whole and held.get(ids[i]) == whole[i]:
+            continue  # another part is there already
+        held[ids[i]] = whole.get(i, i)
+    assert all(held[ids[h]] == h for h in heads)
+
+
 @pytest.mark.parametrize(
     "nodes,sizes,heads",
     [
@@ -65,6 +103,12 @@ def test_plan_never_overwrites_what_is_still_read(seed):
         ([(NULL, [], 1)], [4, 4], [0]),
         ([(NULL, [], 1)], [4], [1]),
         ([(NULL, [], 1), (NOP, [0, 0], 1)], [4, 4], [1]),
+        ([(NULL, [], 1), (JOIN, [0], 1)], [4, 4], [1]),
+        ([(NULL, [], 1), (CALL, [0], 1), (JOIN, [], 1)], [4, 4, 4], [1]),
+        ([(NULL, [], 1), (CALL, [0], 1), (JOIN, [1, 1], 1)], [4, 4, 8], [2]),
+        ([(NULL, [], 1), (CALL, [0], 1), (JOIN, [1], 1)], [4, 4, 4], [1]),
+        ([(NULL, [], 1), (CALL, [0], 1), (JOIN, [1], 1), (CALL, [1], 1)], [4, 4, 4, 4], [3]),
+        ([(NULL, [], 1), (CALL, [0], 1), (JOIN, [1], 2)], [4, 4, 4, 4], [2]),
         ([(NULL, [], -1)], [4], [0]),
         ([(CALL, [-1], 1)], [4], [0]),
     ],

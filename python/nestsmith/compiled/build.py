@@ -187,7 +187,7 @@ def _convolutions(body, layout):
     return sum(getattr(e.attrs, "data_layout", "") == layout for e in convolutions)
 
 
-_ON_CPUS = ("relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels")
+_ON_CPUS = ("relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels", "relay.join_in_place")
 _ON_GPUS = ("relay.column_weights", "relay.for_tensor_cores", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
 _OVERLAP = "nestsmith.overlap"  # asked for by the user, of this call too
 _GATES = "relay.FuseOps.gates"  # tensor cores take their factors as they lie in memory

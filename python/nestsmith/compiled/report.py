@@ -62,7 +62,7 @@ class Report:
         most, sizes = limits(target, device), _entry_bytes(graph)
         self.target, self.device, self.total, self.rows = target, device, total, []
         for index, node in enumerate(graph["nodes"]):
-            if node["op"] == "null" or node["attrs"]["func_name"] == "__nop":
+            if node["op"] == "null" or node["attrs"]["func_name"] in ("__nop", "__join"):
                 continue
             first, last = graph["node_row_ptr"][index : index + 2]
             read = {graph["node_row_ptr"][i] + k for i, k, *_ in node["inputs"]}

@@ -30,6 +30,7 @@ from .passes import PassContext
 from .pipeline import as_module, fuse_module
 from .pipeline import optimize as _optimize
 from .transform.basic import bind_params_by_name
+from .transform.join_in_place import JoinInPlace
 
 __all__ = ["build", "optimize", "bind_params_by_name", "Program"]
 
@@ -44,12 +45,14 @@ class Program:
     (whether a schedule was), `why` (why a found schedule was not
     used), `constant` (parameters that are constants in every call), `relaid` (input -> Packing: inputs whose data must be
     brought into another form), `products` (what they are of where they may be on tensor cores, or ""), `early` (the same program
-    with waits, as `nestsmith.overlap` makes them, or None)."""
+    with waits, as `nestsmith.overlap` makes them, or None), `join` and `joined` (what `JoinInPlace` says: None and (0, 0) if nothing)."""
 
     __slots__ = (
         "name",
         "kernel",
         "reshape",
+        "join",
+        "joined",
         "arg_index",
         "made",
         "dag",
@@ -72,6 +75,7 @@ class Program:
     def __init__(self, kernel):
         self.kernel, self.name = kernel, kernel.name
         self.reshape = bool(kernel.func.attrs.get("reshape_only"))
+        self.join, self.joined = kernel.func.attrs.get("join"), kernel.func.attrs.get("joined", (0, 0))
         self.arg_index, self.dag, self.key, self.origin, self.why = (
             [],
             None,
@@ -83,6 +87,11 @@ class Program:
         self.source = self.manifest = self.binary = None
         self.cached = False
         self.constant, self.relaid, self.products, self.early = frozenset(), {}, "", None
+
+    @property
+    def empty(self):
+        """Whether there is nothing to run: what it makes is in memory already."""
+        return self.reshape or self.join is not None
 
     def constants(self):
         """Bit k: argument k is a constant in every call."""
@@ -104,7 +113,7 @@ def _prepare(kernel, target, provider, templates, constant):
     """A program with its DAG, and the schedule that the provider has for it (None: none)."""
     p = Program(kernel)
     p.constant = constant
-    if p.reshape:
+    if p.empty:
         return p, None
     if not kernel.static:
         raise TVMValueError(f"{kernel.name}: a dimension is known only at run time; give all shapes before building")
@@ -145,7 +154,7 @@ def _template_source(p, engine):
 def _tuned_source(p, state, option, target, engine):
     """(source, manifest) with the weights in the layout in which they were measured."""
     option = rewrites(option, p.dag, {k for k, at in enumerate(p.arg_index) if at in p.constant}, target)
-    source, manifest = _core.candidate_source(state, engine, option, _core.BUILD_NAME, p.constants())
+    source, manifest = _core.candidate_source(state, engine, option, _core.BUILD_NAME, p.constants(), *p.joined)
     relaid = {k: a for k, a in enumerate(json.loads(manifest)["args"]) if "axis" in a}
     p.relaid = {k: Packing(*(tuple(a[x]) for x in ("from_shape", "shape", "axis"))) for k, a in relaid.items()}
     return source, manifest
@@ -164,7 +173,8 @@ def _compile(p, found, target, engine, hand, option, stop):
             p.why = f"{'steps did not replay' if found is not None else 'its template failed'}: {err}"
             p.schedule = "default"
     if p.source is None:
-        p.source, p.manifest = _core.candidate_source(default_state(p.dag, target), engine, 0, _core.BUILD_NAME, p.constants())
+        state = default_state(p.dag, target)
+        p.source, p.manifest = _core.candidate_source(state, engine, 0, _core.BUILD_NAME, p.constants(), *p.joined)
     # Compiled under the name that candidates have, so that a tuned program is in the cache; then it gets its own.
     of_steps = p.origin == "tuned"
     if len(p.name) <= len(_core.BUILD_NAME):
@@ -195,12 +205,20 @@ def _compile_both(p, found, target, plain, waiting, option, stop):
         p.early = twin
 
 
+def _can_join(target, templates):
+    """Whether kernels may write into a part of a larger tensor: on CPUs. OpenCL cannot offset memory, programs for CUDA were not tried,
+    and those of templates do not know how."""
+    return target.kind.device_type == 1 and not templates
+
+
 def compile_module(mod, target):
     """(fused module, programs by the id of every call, distinct programs) of an optimized module."""
-    fused = fuse_module(mod)
-    kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
     provider, templates = schedules.asked(), schedules.templates()
     config = PassContext.current().config
+    fused = fuse_module(mod)
+    if config.get("relay.join_in_place") and _can_join(target, templates):
+        fused = JoinInPlace()(fused)
+    kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
     overlaps = [config.get("nestsmith.overlap", False)] + [True] * config.get("relay.early_twins", False)
     option = provider.layout(target) if provider else 0
     constant, _ = extract.constants_of(fused, calls)
@@ -212,7 +230,7 @@ def compile_module(mod, target):
             failed.append((k, err))
     if failed:
         raise lowering.refusal(failed, target)
-    jobs = [(p, found) for p, found in prepared if not p.reshape]
+    jobs = [(p, found) for p, found in prepared if not p.empty]
     engines, made = [_engine_target(target, o) for o in overlaps], any(p.made for p, _ in jobs)
     hands = [engine_of(target, o) for o in overlaps] if made else engines  # here: drivers are not asked by two threads at once
     plain, waiting = (*zip(engines, hands), None)[:2]
@@ -229,7 +247,7 @@ def compile_module(mod, target):
 
 
 def _report(programs, nbytes):
-    real = [p for p in programs if not p.reshape]
+    real = [p for p in programs if not p.empty]
     tuned = [p for p in real if p.origin == "tuned"]
     logger.info(
         "schedules: %d tuned, %d default; planned memory: %.1f MiB", len(tuned), len(real) - len(tuned), nbytes / 2**20
@@ -319,10 +337,10 @@ def build(ir_mod, *args, **kwargs):
     if tasks:
         schedules.asked().tell(ir_mod, a["params"], target, tasks)
     if schedules.templates():
-        schedules.templates().tell(target, [(p.kernel.func, p.origin == "tuned") for p in programs if not p.reshape])
+        schedules.templates().tell(target, [(p.kernel.func, p.origin == "tuned") for p in programs if not p.empty])
     code = generate(fused["main"], calls, target.kind.device_type)
     _report(programs, code.bytes)
-    kernels = {p.name: p for p in programs if not p.reshape}
+    kernels = {p.name: p for p in programs if not p.empty}
     return GraphExecutorFactoryModule(code.json, kernels, code.params, a["mod_name"], target, names)
 
 

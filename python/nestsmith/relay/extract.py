@@ -60,6 +60,7 @@ def structural_key(func):
             parts.append("(" + ",".join(number[id(f)] for f in e.fields) + ")")
         elif isinstance(e, TupleGetItem):
             parts.append(f"{number[id(e.tuple_value)]}.{e.index}")
+    parts += [f"{k}={func.attrs[k]}" for k in ("join", "joined") if k in func.attrs]
     return ";".join(parts) + f"->{number[id(func.body)]}:{func.body.checked_type}"
 
 

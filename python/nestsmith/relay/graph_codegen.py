@@ -14,7 +14,7 @@ from .ty import TensorType, TupleType
 
 __all__ = ["GraphCode", "generate"]
 
-_NULL, _CALL, _NOP = 0, 1, 2
+_NULL, _CALL, _NOP, _JOIN = 0, 1, 2, 3
 
 
 def facts(program, call):
@@ -91,6 +91,10 @@ class _Generator:
         if program.reshape:
             attrs = {"func_name": "__nop", "flatten_data": "0", "num_inputs": "1", "num_outputs": "1"}
             return self.add({"op": "tvm_op", "name": self.unique("reshape_nop"), "attrs": attrs}, _NOP, self.reshaped(e), types)
+        if program.join is not None:
+            parts = [i for a in e.args for i in self.entry(a)]
+            attrs = {"func_name": "__join", "flatten_data": "0", "num_inputs": str(len(parts)), "num_outputs": "1", "axis": program.join}
+            return self.add({"op": "tvm_op", "name": self.unique("join"), "attrs": attrs}, _JOIN, parts, types)
         layouts = {program.arg_index[k]: packing for k, packing in program.relaid.items()}
         flat = []
         for a in e.args:

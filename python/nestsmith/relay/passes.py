@@ -35,6 +35,7 @@ _CONFIGS = {
     "relay.early_twins": "bool: programs for CUDA are compiled with and without waits (nestsmith.overlap), to be compared",
     "relay.fill_channels": "bool: FillChannels runs, for last convolutions whose channels do not fill the vectors of a CPU",
     "relay.flat_weights": "bool: FlatWeights runs, for dense layers behind flattened images of NHWC convolutions",
+    "relay.join_in_place": "bool: JoinInPlace runs: kernels write the parts of concatenations where they will lie, on CPUs",
     "relay.late_reshape": "bool: SimplifyMoves and LateReshape run, for products whose results importers reshape",
     "relay.parts_of_sums": "bool: float32 products of few elements and long sums are added up in parts, for GPUs",
     "relay.whole_norms": "bool: a layer norm over the last axis stays one operator",

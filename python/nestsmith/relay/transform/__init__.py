@@ -12,6 +12,7 @@ from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .fuse import DefuseOps, FuseOps
 from .inline import Inline
+from .join_in_place import JoinInPlace
 from .late_reshape import LateReshape
 from .mixed_precision import ToMixedPrecision
 from .moves import OwnMoves, SimplifyMoves
@@ -45,6 +46,7 @@ __all__ = [
     "LayoutConfig",
     "EliminateCommonSubexpr",
     "Inline",
+    "JoinInPlace",
     "LateReshape",
     "OwnMoves",
     "SimplifyMoves",
