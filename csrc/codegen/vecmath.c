@@ -7,26 +7,26 @@
 #include "codegen/gen.h"
 
 /* In the texts V is the vector type, I and U are vectors of as many signed and unsigned integers, N is what names end in. */
-/* e^t = y * 2^n for |t| <= 104: y, with n in the low bits of the number that it adds to round t / ln 2. It is taken from the bits: under
- * -ffast-math compilers subtract the number again before it has rounded. */
-static const char SCALED_EXP[] = "static inline V ns_scaled_exp_N(V t, V *n) {\n"
-                                 "  *n = t * 1.44269504f + 12582912.0f;\n"
-                                 "  V k = __builtin_convertvector((I)*n - 0x4b400000, V), r = t - k * 0.693359375f;\n"
-                                 "  r = r - k * -2.12194440e-4f;\n"
-                                 "  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n"
-                                 "  p = p * r + 8.3334519073e-3f;\n"
-                                 "  p = p * r + 4.1665795894e-2f;\n"
-                                 "  p = p * r + 1.6666665459e-1f;\n"
-                                 "  p = p * r + 5.0000001201e-1f;\n"
-                                 "  return p * (r * r) + r + 1.0f;\n"
-                                 "}\n";
-/* Results may be below the smallest normal number or overflow: two factors. */
+/* e^t = (1 + y) * 2^n for |t| <= 104: y, with n in the low bits of the number that it adds to round t / ln 2. It is taken from the bits:
+ * under -ffast-math compilers subtract the number again before it has rounded. Terms go in pairs: what waits for what is all that limits
+ * processors here. */
+static const char SCALED_EXP[] =
+    "static inline V ns_scaled_exp_N(V t, V *n) {\n"
+    "  *n = t * 1.44269504f + 12582912.0f;\n"
+    "  V k = __builtin_convertvector((I)*n - 0x4b400000, V), r = t - k * 0.693359375f;\n"
+    "  r = r - k * -2.12194440e-4f;\n"
+    "  V q = r * r, p = (r * 1.9875691500e-4f + 1.3981999507e-3f) * q + (r * 8.3334519073e-3f + 4.1665795894e-2f);\n"
+    "  p = p * q + (r * 1.6666665459e-1f + 5.0000001201e-1f);\n"
+    "  return p * q + r;\n"
+    "}\n";
+/* Results may be below the smallest normal number or overflow: two factors. Of n, all but the low nine bits is zero or shifted out. */
 static const char EXP[] = "static inline V ns_exp_N(V x) {\n"
                           "  V n, t = NS_CHOOSE(x > 89.0f, (V){} + 89.0f, x);\n"
                           "  t = NS_CHOOSE(t < -104.0f, (V){} - 104.0f, t);\n"
                           "  V y = ns_scaled_exp_N(t, &n);\n"
-                          "  I k = (I)n - 0x4b400000, m = k >> 1;\n"
-                          "  return y * (V)((U)(m + 127) << 23) * (V)((U)(k - m + 127) << 23);\n"
+                          "  U k = (U)n, m = k >> 1;\n"
+                          "  V f = (V)((m << 23) + 0x3f800000u);\n"
+                          "  return (y * f + f) * (V)((k - m << 23) + 0x3f800000u);\n"
                           "}\n";
 /* Beyond 0.93 a polynomial of the fourth root of what is missing to 1: that falls far slower, so eight degrees do, in half the steps of
  * one behind the other that an exponential takes. It is about 1, where its own errors count most: they vanish as the fourth power does. */
@@ -54,7 +54,7 @@ static const char TANH[] =
     "static inline V ns_tanh_N(V x) {\n"
     "  V n, t = (V)((U)x & 0x7fffffffu), z = x * x;\n"
     "  t = NS_CHOOSE(t > 10.0f, (V){} + 10.0f, t);\n"
-    "  V y = ns_scaled_exp_N(t + t, &n), far = 1.0f - 2.0f / ((V)((U)y + ((U)n << 23)) + 1.0f);\n"
+    "  V y = ns_scaled_exp_N(t + t, &n), far = 1.0f - 2.0f / ((V)((U)(y + 1.0f) + ((U)n << 23)) + 1.0f);\n"
     "  V p = z * -5.70498872745e-3f + 2.06390887954e-2f;\n"
     "  p = p * z + -5.37397155531e-2f;\n"
     "  p = p * z + 1.33314422036e-1f;\n"
