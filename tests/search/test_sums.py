@@ -319,3 +319,38 @@ def test_default_schedules_of_cpus_share_sums_among_lanes_row_by_row(tensors, su
     want = array.numpy()
     ns.build(*auto_scheduler.ComputeDAG(tensors).apply_steps_from_state(state), "llvm")(ns.nd.array(data), array)
     assert np.allclose(array.numpy(), want, rtol=2e-6, atol=1e-6) and np.allclose(run, want, rtol=2e-6, atol=1e-6)
+
+
+def heads(shape, of, order, then):
+    x = te.placeholder(shape, name="x")
+    return [x, topi.reshape(topi.transpose(topi.reshape(x, of), order), then)]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "beside", "across"),
+    [
+        (lambda: heads((128, 768), (1, 128, 12, 64), (0, 2, 3, 1), (12, 64, 128)), 1, True),
+        (lambda: heads((64, 96), (64, 96), (1, 0), (96, 64)), 0, True),
+        (lambda: [x := te.placeholder((2, 24, 40, 32), name="x"), topi.transpose(x, (0, 3, 1, 2))], 1, True),
+        (lambda: [x := te.placeholder((64, 80), name="x"), topi.nn.relu(topi.transpose(x) * 2.0)], 0, True),
+        (lambda: heads((128, 768), (1, 128, 12, 64), (0, 2, 1, 3), (12, 128, 64)), 2, False),  # vectors as they lie
+        (lambda: [x := te.placeholder((32, 16), name="x"), topi.transpose(x)], 0, False),  # tiny
+        (lambda: [x := te.placeholder((71, 67), name="x"), topi.transpose(x)], 0, False),  # no whole vectors
+        (lambda: [x := te.placeholder((64, 96), name="x"), topi.transpose(x) + topi.reshape(x, (96, 64))], -1, False),  # reads two
+        (lambda: [x := te.placeholder((64, 96), name="x"), topi.sum(x, 0)], -1, False),
+    ],
+)
+def test_default_schedules_of_cpus_transpose_while_lines_are_near(tensors, beside, across):
+    x, out = tensors = tensors()
+    dag = _core.ComputeDAG(tensors)
+    assert dag.stages()[len(dag.ops) - 1]["beside"] == beside
+    state = default_state(dag, Target("llvm"))
+    assert ([s[0] for s in json.loads(state.steps())].count("SP") == 2) == across
+    data = np.random.default_rng(1).normal(size=[int(n) for n in x.shape]).astype("float32")
+    got, want = (ns.nd.array(np.full([int(n) for n in out.shape], 77, "float32")) for _ in range(2))
+    ns.build(te.create_schedule(out.op), tensors, "llvm")(ns.nd.array(data), want)
+    ns.build(*auto_scheduler.ComputeDAG(tensors).apply_steps_from_state(state), "llvm")(ns.nd.array(data), got)
+    assert np.allclose(got.numpy(), want.numpy(), rtol=1e-5, atol=1e-6)
+    run = np.full([int(n) for n in out.shape], 77, "float32")
+    assert _core.interp(state, "llvm", [data, run], max_steps=50_000_000)["findings"] == []
+    assert np.allclose(run, want.numpy(), rtol=1e-5, atol=1e-6)

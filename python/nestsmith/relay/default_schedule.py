@@ -105,6 +105,28 @@ def _lanes(n, most):
     return max((d for d in range(1, most + 1) if n % d == 0), default=1)
 
 
+_ACROSS = 64  # of a transpose: as many results as find their lines of memory in the first cache, with those of a vector's lanes
+
+
+def _across(state, stage, beside, lanes):
+    """A transpose reads what lies side by side one after the other, while its lines are near: `lanes` of them. Lanes read far apart."""
+    extents = [_extent(a) for a in _axes(state, stage)]
+    last = len(extents) - 1
+    if not 0 <= beside < last or min(extents) < 1:
+        return False
+    part, width = _lanes(extents[beside], _ACROSS), _lanes(extents[last], lanes)
+    if part < 8 or width < 4 or math.prod(extents) <= 4096:
+        return False
+    state.apply("SP", stage, last, extents[last], [width], 1)
+    state.apply("SP", stage, beside, extents[beside], [part], 1)
+    outer = [k for k in range(last + 3) if k not in (beside + 1, last + 2)]
+    state.apply("RE", stage, [*outer, beside + 1, last + 2])
+    state.apply("AN", stage, last + 2, _VECTORIZE)
+    state.apply("FU", stage, list(range(len(outer))))
+    state.apply("AN", stage, 0, _PARALLEL)
+    return True
+
+
 def _parallelize(state, stage, lanes):
     ids = _spatial(state, stage)
     if not ids:
@@ -198,7 +220,7 @@ def default_state(dag, target):
         if gpu:
             if not _share(state, i, flags[i], most):
                 _bind(state, i, most, 64)
-        else:
+        elif not _across(state, i, flags[i]["beside"], 16):
             _parallelize(state, i, 16)
     return state
 
