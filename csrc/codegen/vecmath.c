@@ -1,5 +1,5 @@
 /* C only: functions of float32 that the C library has for single numbers alone, on GNU C vectors. A product's activation or a
- * softmax would otherwise call the library once for each element. Polynomials after Cephes (exp, tanh) and N. Juffa (erf);
+ * softmax would otherwise call the library once for each element. Polynomials after Cephes (exp, tanh) and N. Juffa (erf near 0);
  * within 2 units in the last place of the library's, which `tests/codegen` measures over all magnitudes. NaN, infinities and results
  * below the smallest normal number are those of the library.
  */
@@ -7,51 +7,54 @@
 #include "codegen/gen.h"
 
 /* In the texts V is the vector type, I and U are vectors of as many signed and unsigned integers, N is what names end in. */
-/* e^t = y * 2^n for |t| <= 104: y, with n in the low bits of the number that it adds to round t / ln 2. It is taken from the bits: under
- * -ffast-math compilers subtract the number again before it has rounded. */
-static const char SCALED_EXP[] = "static inline V ns_scaled_exp_N(V t, V *n) {\n"
-                                 "  *n = t * 1.44269504f + 12582912.0f;\n"
-                                 "  V k = __builtin_convertvector((I)*n - 0x4b400000, V), r = t - k * 0.693359375f;\n"
-                                 "  r = r - k * -2.12194440e-4f;\n"
-                                 "  V p = r * 1.9875691500e-4f + 1.3981999507e-3f;\n"
-                                 "  p = p * r + 8.3334519073e-3f;\n"
-                                 "  p = p * r + 4.1665795894e-2f;\n"
-                                 "  p = p * r + 1.6666665459e-1f;\n"
-                                 "  p = p * r + 5.0000001201e-1f;\n"
-                                 "  return p * (r * r) + r + 1.0f;\n"
-                                 "}\n";
-/* Results may be below the smallest normal number or overflow: two factors. */
+/* e^t = (1 + y) * 2^n for |t| <= 104: y, with n in the low bits of the number that it adds to round t / ln 2. It is taken from the bits:
+ * under -ffast-math compilers subtract the number again before it has rounded. Terms go in pairs: what waits for what is all that limits
+ * processors here. */
+static const char SCALED_EXP[] =
+    "static inline V ns_scaled_exp_N(V t, V *n) {\n"
+    "  *n = t * 1.44269504f + 12582912.0f;\n"
+    "  V k = __builtin_convertvector((I)*n - 0x4b400000, V), r = t - k * 0.693359375f;\n"
+    "  r = r - k * -2.12194440e-4f;\n"
+    "  V q = r * r, p = (r * 1.9875691500e-4f + 1.3981999507e-3f) * q + (r * 8.3334519073e-3f + 4.1665795894e-2f);\n"
+    "  p = p * q + (r * 1.6666665459e-1f + 5.0000001201e-1f);\n"
+    "  return p * q + r;\n"
+    "}\n";
+/* Results may be below the smallest normal number or overflow: two factors. Of n, all but the low nine bits is zero or shifted out. */
 static const char EXP[] = "static inline V ns_exp_N(V x) {\n"
                           "  V n, t = NS_CHOOSE(x > 89.0f, (V){} + 89.0f, x);\n"
                           "  t = NS_CHOOSE(t < -104.0f, (V){} - 104.0f, t);\n"
                           "  V y = ns_scaled_exp_N(t, &n);\n"
-                          "  I k = (I)n - 0x4b400000, m = k >> 1;\n"
-                          "  return y * (V)((U)(m + 127) << 23) * (V)((U)(k - m + 127) << 23);\n"
+                          "  U k = (U)n, m = k >> 1;\n"
+                          "  V f = (V)((m << 23) + 0x3f800000u);\n"
+                          "  return (y * f + f) * (V)((k - m << 23) + 0x3f800000u);\n"
                           "}\n";
+/* Beyond 0.93 a polynomial of the fourth root of what is missing to 1: that falls far slower, so eight degrees do, in half the steps of
+ * one behind the other that an exponential takes. It is about 1, where its own errors count most: they vanish as the fourth power does. */
 static const char ERF[] =
     "static inline V ns_erf_N(V x) {\n"
-    "  V n, t = (V)((U)x & 0x7fffffffu), s = x * x;\n"
-    "  t = NS_CHOOSE(t > 4.0f, (V){} + 4.0f, t);\n"
-    "  V q = t * t, r = t * -1.72853470e-5f + 3.83197126e-4f, u = t * -3.88396438e-3f + 2.42546219e-2f;\n"
-    "  r = r * q + u;\n"
-    "  r = r * t + -1.06777877e-1f;\n"
-    "  r = r * t + -6.34846687e-1f;\n"
-    "  r = r * t + -1.28717512e-1f;\n"
-    "  r = r * t - t;\n"
-    "  V y = ns_scaled_exp_N(r, &n), far = 1.0f - (V)((U)y + ((U)n << 23));\n"
-    "  far = (V)((U)far | ((U)x & 0x80000000u));\n"
+    "  V a = (V)((U)x & 0x7fffffffu), t = NS_CHOOSE(a > 4.0f, (V){} + 4.0f, a) - 1.0f, s = x * x;\n"
+    "  V f = t * -2.7566102e-5f + 4.2287145e-5f;\n"
+    "  f = f * t + 1.2642762e-3f;\n"
+    "  f = f * t + -5.3927815e-3f;\n"
+    "  f = f * t + -3.8104800e-3f;\n"
+    "  f = f * t + 5.0844480e-2f;\n"
+    "  f = f * t + 4.3176305e-3f;\n"
+    "  f = f * t + -4.1548502e-1f;\n"
+    "  f = f * t + 6.2976950e-1f;\n"
+    "  f = f * f;\n"
+    "  V far = (V)((U)(1.0f - f * f) | ((U)x & 0x80000000u));\n"
     "  V p = s * -5.96761703e-4f + 4.99119423e-3f;\n"
     "  p = p * s + -2.67681349e-2f;\n"
     "  p = p * s + 1.12819925e-1f;\n"
     "  p = p * s + -3.76125336e-1f;\n"
     "  p = p * s + 1.28379166e-1f;\n"
-    "  return NS_CHOOSE(t > 0.927734375f, far, p * x + x);\n"
+    "  return NS_CHOOSE(a > 0.927734375f, far, p * x + x);\n"
     "}\n";
 static const char TANH[] =
     "static inline V ns_tanh_N(V x) {\n"
     "  V n, t = (V)((U)x & 0x7fffffffu), z = x * x;\n"
     "  t = NS_CHOOSE(t > 10.0f, (V){} + 10.0f, t);\n"
-    "  V y = ns_scaled_exp_N(t + t, &n), far = 1.0f - 2.0f / ((V)((U)y + ((U)n << 23)) + 1.0f);\n"
+    "  V y = ns_scaled_exp_N(t + t, &n), far = 1.0f - 2.0f / ((V)((U)(y + 1.0f) + ((U)n << 23)) + 1.0f);\n"
     "  V p = z * -5.70498872745e-3f + 2.06390887954e-2f;\n"
     "  p = p * z + -5.37397155531e-2f;\n"
     "  p = p * z + 1.33314422036e-1f;\n"
@@ -87,6 +90,7 @@ const char *gen_vector_function(Gen *g, Intrin in, DType t) {
              *name = arena_printf(g->a, "ns_%s_%s", intrin_info(in)->name, suffix);
   gen_choose(g);
   if (in == IN_ROUND_TF32) return gen_helper(g, name, filled(g, ROUND_TF32, by));
-  gen_helper(g, arena_printf(g->a, "ns_scaled_exp_%s", suffix), filled(g, SCALED_EXP, by));
+  if (in == IN_EXP || in == IN_TANH)
+    gen_helper(g, arena_printf(g->a, "ns_scaled_exp_%s", suffix), filled(g, SCALED_EXP, by));
   return gen_helper(g, name, filled(g, in == IN_EXP ? EXP : in == IN_ERF ? ERF : TANH, by));
 }

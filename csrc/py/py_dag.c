@@ -126,14 +126,15 @@ static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
       PY_DROP(key, val);
     }
     py_put(&l, i,
-           outer ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:z,s:N}", "name", d->op[i]->name, "kind",
+           outer ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:z,s:i,s:N}", "name", d->op[i]->name, "kind",
                                  d->op[i]->kind == TE_PLACEHOLDER ? "placeholder" : "compute", "is_simple_access",
                                  f.simple_access ? Py_True : Py_False, "is_strictly_inlineable",
                                  f.strictly_inlineable ? Py_True : Py_False, "needs_multi_level_tiling",
                                  f.needs_tiling ? Py_True : Py_False, "is_output", f.is_output ? Py_True : Py_False,
                                  "has_branch", f.has_branch ? Py_True : Py_False, "has_expensive",
                                  f.has_expensive ? Py_True : Py_False, "is_large", f.large ? Py_True : Py_False,
-                                 "innermost", INNER[te_innermost(p->own.ctx, d, i)], "common_outer_iterators", outer)
+                                 "innermost", INNER[te_innermost(p->own.ctx, d, i)], "beside",
+                                 te_beside(p->own.ctx, d, i), "common_outer_iterators", outer)
                  : NULL);
   }
   return l;

@@ -285,3 +285,52 @@ TeInner te_innermost(IrCtx *c, const TeDag *d, int op) {
   bool last = x->n_axis > 0 && ir_kind(c, index) == IR_VAR && ir_node(c, index)->sym == x->axis[x->n_axis - 1].var;
   return last ? TE_INNER_RESULTS : TE_INNER_OTHER;
 }
+
+/* ---- what lies side by side for an operation that only moves elements ---- */
+
+static const TeEdge *only_read(const TeDag *d, int op) {
+  const TeEdge *only = NULL;
+  for (int i = 0; i < d->n_edges; i++) {
+    if (d->edge[i].consumer != op) continue;
+    if (only || d->edge[i].n_access != 1) return NULL;
+    only = &d->edge[i];
+  }
+  return only;
+}
+
+/* Where in the tensor at the beginning of the chain the result at these indices comes from. */
+static bool comes_from(IrCtx *c, const TeDag *d, int op, const int64_t *at, int64_t *flat) {
+  const TeOp *x = d->op[op];
+  if (x->kind != TE_COMPUTE) {
+    const IrTensor *t = ir_tensor(c, x->out[0]);
+    *flat = 0;
+    for (int i = 0; i < t->rank; i++) {
+      int64_t size;
+      if (!ex_const_int(c, t->shape[i], &size) || !i64_mul(*flat, size, flat) || !i64_add(*flat, at[i], flat))
+        return false;
+    }
+    return true;
+  }
+  const TeEdge *e = only_read(d, op);
+  if (!e || x->n_red || x->n_out != 1) return false;
+  VarSub *sub = arena_array(ir_arena(c), VarSub, x->n_axis);
+  int64_t *next = arena_array(ir_arena(c), int64_t, e->rank);
+  for (int i = 0; i < x->n_axis; i++)
+    sub[i] = (VarSub){x->axis[i].var, ex_int(c, ir_var_info(c, x->axis[i].var)->type, at[i])};
+  for (int i = 0; i < e->rank; i++)
+    if (!ex_const_int(c, ex_subst(c, e->index[0][i], x->n_axis, sub), &next[i])) return false;
+  return comes_from(c, d, e->producer, next, flat);
+}
+
+int te_beside(IrCtx *c, const TeDag *d, int op) {
+  const TeOp *x = d->op[op];
+  int64_t *at = arena_array(ir_arena(c), int64_t, x->n_axis), first, second, n;
+  if (x->kind != TE_COMPUTE || !comes_from(c, d, op, at, &first)) return -1;
+  for (int i = x->n_axis - 1; i >= 0; i--) {
+    if (!ex_const_int(c, x->axis[i].extent, &n) || n < 2) continue;
+    at[i] = 1;
+    if (comes_from(c, d, op, at, &second) && second == first + 1) return i;
+    at[i] = 0;
+  }
+  return -1;
+}

@@ -106,6 +106,9 @@ bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to, bool
  * that it reads: terms of one result, or of several, neighbours along its last axis. */
 typedef enum { TE_INNER_OTHER, TE_INNER_TERMS, TE_INNER_RESULTS } TeInner;
 TeInner te_innermost(IrCtx *c, const TeDag *d, int op);
+/* The axis along which neighbours among op's results come from neighbours in the only tensor that it reads, directly or through
+ * operations like it; -1: none, or it is a reduction, or reads more. Of a transpose it is not the last one. */
+int te_beside(IrCtx *c, const TeDag *d, int op);
 
 /* Raises for reads that certainly leave their tensor (reads.c). Operations in stage order. */
 void te_check_reads(IrCtx *c, int n_ops, TeOp *const *ops, const bool *is_output);

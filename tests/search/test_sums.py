@@ -7,7 +7,7 @@ import pytest
 from search_cases import CPU4, CUDA, MALI, policy, row_sum, scalar_sum, softmax
 
 import nestsmith as ns
-from nestsmith import _core, te, topi
+from nestsmith import _core, auto_scheduler, te, topi
 from nestsmith.relay.default_schedule import default_state
 from nestsmith.target import Target
 
@@ -280,3 +280,77 @@ def test_default_schedules_share_long_sums(name, kind):
 def test_default_schedules_of_others_have_a_thread_for_each_result(tensors):
     state = default_state(_core.ComputeDAG(tensors()), Target("cuda -arch=sm_90"))
     assert not any(axis[1] == 1 and axis[2] for stage in state.stages() for axis in stage[3])
+
+
+def norm(shape):
+    x = te.placeholder(shape, name="x")
+    centred = te.compute(shape, lambda *i: x(*i) * 2.0, name="twice")
+    return [x, topi.nn.softmax(topi.sqrt(centred * centred + 1.0), -1)]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "sums"),
+    [
+        (lambda: softmax(96, 128), 2),
+        (lambda: [x := te.placeholder((2, 5, 8, 64), name="x"), topi.nn.softmax(x)], 2),
+        (lambda: [x := te.placeholder((80, 72), name="x"), topi.nn.log_softmax(x)], 2),
+        (lambda: norm((70, 40)), 2),
+        (lambda: softmax(5, 1024), 0),  # few rows
+        (lambda: softmax(100, 31), 0),  # no whole vectors
+        (lambda: [x := te.placeholder((64, 64), name="x"), topi.nn.softmax(x, 0)], 0),  # columns
+        (lambda: [x := te.placeholder((64, 64), name="x"), topi.sum(x, 1)], 0),  # nothing but the sums
+        (lambda: [x := te.placeholder((64, 64), name="x"), topi.transpose(topi.nn.softmax(x))], 0),  # its rows are no rows of the result
+    ],
+)
+def test_default_schedules_of_cpus_share_sums_among_lanes_row_by_row(tensors, sums):
+    """Every stage of a softmax inside one parallel loop, and the interpreter finds the same numbers as the compiled program."""
+    x, out = tensors = tensors()
+    dag = _core.ComputeDAG(tensors)
+    state = default_state(dag, Target("llvm"))
+    steps = json.loads(state.steps())
+    assert [s[0] for s in steps].count("RF") == sums
+    if sums:
+        assert [s[3] for s in steps if s[0] == "AN"].count(3) == 1
+    data = np.random.default_rng(1).normal(size=[int(n) for n in x.shape]).astype("float32") * 3
+    got, run = np.full([int(n) for n in out.shape], 77, "float32"), np.full([int(n) for n in out.shape], 77, "float32")
+    assert _core.interp(state, "llvm", [data, run], max_steps=50_000_000)["findings"] == []
+    array = ns.nd.array(got)
+    ns.build(te.create_schedule(out.op), tensors, "llvm")(ns.nd.array(data), array)  # every stage by itself, nothing in lanes
+    want = array.numpy()
+    ns.build(*auto_scheduler.ComputeDAG(tensors).apply_steps_from_state(state), "llvm")(ns.nd.array(data), array)
+    assert np.allclose(array.numpy(), want, rtol=2e-6, atol=1e-6) and np.allclose(run, want, rtol=2e-6, atol=1e-6)
+
+
+def heads(shape, of, order, then):
+    x = te.placeholder(shape, name="x")
+    return [x, topi.reshape(topi.transpose(topi.reshape(x, of), order), then)]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "beside", "across"),
+    [
+        (lambda: heads((128, 768), (1, 128, 12, 64), (0, 2, 3, 1), (12, 64, 128)), 1, True),
+        (lambda: heads((64, 96), (64, 96), (1, 0), (96, 64)), 0, True),
+        (lambda: [x := te.placeholder((2, 24, 40, 32), name="x"), topi.transpose(x, (0, 3, 1, 2))], 1, True),
+        (lambda: [x := te.placeholder((64, 80), name="x"), topi.nn.relu(topi.transpose(x) * 2.0)], 0, True),
+        (lambda: heads((128, 768), (1, 128, 12, 64), (0, 2, 1, 3), (12, 128, 64)), 2, False),  # vectors as they lie
+        (lambda: [x := te.placeholder((32, 16), name="x"), topi.transpose(x)], 0, False),  # tiny
+        (lambda: [x := te.placeholder((71, 67), name="x"), topi.transpose(x)], 0, False),  # no whole vectors
+        (lambda: [x := te.placeholder((64, 96), name="x"), topi.transpose(x) + topi.reshape(x, (96, 64))], -1, False),  # reads two
+        (lambda: [x := te.placeholder((64, 96), name="x"), topi.sum(x, 0)], -1, False),
+    ],
+)
+def test_default_schedules_of_cpus_transpose_while_lines_are_near(tensors, beside, across):
+    x, out = tensors = tensors()
+    dag = _core.ComputeDAG(tensors)
+    assert dag.stages()[len(dag.ops) - 1]["beside"] == beside
+    state = default_state(dag, Target("llvm"))
+    assert ([s[0] for s in json.loads(state.steps())].count("SP") == 2) == across
+    data = np.random.default_rng(1).normal(size=[int(n) for n in x.shape]).astype("float32")
+    got, want = (ns.nd.array(np.full([int(n) for n in out.shape], 77, "float32")) for _ in range(2))
+    ns.build(te.create_schedule(out.op), tensors, "llvm")(ns.nd.array(data), want)
+    ns.build(*auto_scheduler.ComputeDAG(tensors).apply_steps_from_state(state), "llvm")(ns.nd.array(data), got)
+    assert np.allclose(got.numpy(), want.numpy(), rtol=1e-5, atol=1e-6)
+    run = np.full([int(n) for n in out.shape], 77, "float32")
+    assert _core.interp(state, "llvm", [data, run], max_steps=50_000_000)["findings"] == []
+    assert np.allclose(run, want.numpy(), rtol=1e-5, atol=1e-6)

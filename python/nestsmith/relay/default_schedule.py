@@ -4,7 +4,7 @@ Everything element-wise is inlined, unless the expression would become huge. On 
 its spatial loops are fused, cut into blocks of threads and bound; reductions run serially in a thread, but the threads of a block
 share long sums where results are few. On a CPU the
 outer spatial loops run in parallel and a divisor of the innermost one as vector lanes, with the reduction between the
-two.
+two. Where the sums of a program are over the rows of its result (softmax), a row is done at once, and the lanes share its sums.
 """
 
 from __future__ import annotations
@@ -105,6 +105,28 @@ def _lanes(n, most):
     return max((d for d in range(1, most + 1) if n % d == 0), default=1)
 
 
+_ACROSS = 64  # of a transpose: as many results as find their lines of memory in the first cache, with those of a vector's lanes
+
+
+def _across(state, stage, beside, lanes):
+    """A transpose reads what lies side by side one after the other, while its lines are near: `lanes` of them. Lanes read far apart."""
+    extents = [_extent(a) for a in _axes(state, stage)]
+    last = len(extents) - 1
+    if not 0 <= beside < last or min(extents) < 1:
+        return False
+    part, width = _lanes(extents[beside], _ACROSS), _lanes(extents[last], lanes)
+    if part < 8 or width < 4 or math.prod(extents) <= 4096:
+        return False
+    state.apply("SP", stage, last, extents[last], [width], 1)
+    state.apply("SP", stage, beside, extents[beside], [part], 1)
+    outer = [k for k in range(last + 3) if k not in (beside + 1, last + 2)]
+    state.apply("RE", stage, [*outer, beside + 1, last + 2])
+    state.apply("AN", stage, last + 2, _VECTORIZE)
+    state.apply("FU", stage, list(range(len(outer))))
+    state.apply("AN", stage, 0, _PARALLEL)
+    return True
+
+
 def _parallelize(state, stage, lanes):
     ids = _spatial(state, stage)
     if not ids:
@@ -128,6 +150,62 @@ def _parallelize(state, stage, lanes):
         state.apply("AN", stage, 0, _PARALLEL)
 
 
+_ROW_LANES = 8  # that share the sum of a row: one vector, since who adds it up at the end does so lane by lane
+
+
+def _sums_of_rows(dag, keep, flags):
+    """The stages of `keep` with sums that :func:`_by_rows` can share among lanes; none where it can't do a program."""
+    sums = [i for i in keep if len(dag.ops[i].reduce_axis)]
+    along = all(
+        flags[i]["innermost"] == "terms" and not flags[i]["needs_multi_level_tiling"] and dag.ops[i].num_outputs == 1 for i in sums
+    )
+    one_result = [i for i in keep if flags[i]["is_output"]] == [keep[0]] and keep[0] not in sums
+    ranked = len(dag.ops[keep[0]].axis) > 1 and all(len(dag.ops[i].axis) for i in keep)
+    return sums if along and one_result and ranked else []
+
+
+def _by_rows(dag, inlined, keep, flags, lanes):
+    """The state in which each iteration of one parallel loop computes a row of the result with all that it needs, or None where that
+    would do work twice or rows are few. Reading rows side by side, one in each lane, gathers every number by itself."""
+    sums, out = _sums_of_rows(dag, keep, flags), keep[0]
+    if not sums:
+        return None
+    bounds = inlined.infer_bounds()
+    extents = {i: [_extent(a) for a in _axes(bounds, i)] for i in keep}
+    *outer, width = extents[out]
+    rows, part = math.prod(outer), _lanes(width, lanes)
+    long = all(len(extents[i]) > len(dag.ops[i].axis) and extents[i][-1] % _ROW_LANES == 0 for i in sums)
+    if not long or min(map(min, extents.values())) < 1 or rows < _SHARES or part < 4:
+        return None
+    state = _core.State(dag, inlined.steps())
+    for i in sums:  # from the last on: each becomes two stages, and those behind it get other numbers
+        n = len(dag.ops[i].axis)
+        if len(extents[i]) > n + 1:
+            state.apply("FU", i, list(range(n, len(extents[i]))))
+        state.apply("SP", i, n, math.prod(extents[i][n:]), [_ROW_LANES], 1)
+        state.apply("RF", i, n + 1, n)
+        state.apply("RE", i, [*range(n), n + 1, n])
+        state.apply("AN", i, n + 1, _VECTORIZE)
+    now = {i: i + sum(k <= i for k in sums) for i in keep}
+    for i in keep:
+        n = len(dag.ops[i].axis)
+        if i not in sums and extents[i][-1] == width:
+            state.apply("SP", now[i], n - 1, width, [part], 1)
+            state.apply("AN", now[i], n, _VECTORIZE)
+    for i in keep[1:]:
+        for stage in (now[i], now[i] - 1) if i in sums else (now[i],):
+            state.apply("CA", stage, now[out], len(outer) - 1)
+    if len(outer) > 1:
+        state.apply("FU", now[out], list(range(len(outer))))
+    state.apply("AN", now[out], 0, _PARALLEL)
+    attached = state.infer_bounds()
+    for i in keep[1:]:
+        size = math.prod(_extent(_axes(attached, now[i])[k]) for k in _spatial(attached, now[i]))
+        if size * rows != math.prod(extents[i][: len(dag.ops[i].axis)]):
+            return None
+    return state
+
+
 def default_state(dag, target):
     """A valid :class:`State` of `dag` for `target` (a Target): correct on every target, never measured."""
     gpu = "gpu" in target.keys
@@ -135,11 +213,14 @@ def default_state(dag, target):
     keep = _inline(state, dag, gpu)
     most = int(target.attrs.get("max_num_threads", 256)) if gpu else 0
     flags = dag.stages()
+    by_rows = None if gpu else _by_rows(dag, state, keep, flags, 16)
+    if by_rows is not None:
+        return by_rows
     for i in reversed(keep):
         if gpu:
             if not _share(state, i, flags[i], most):
                 _bind(state, i, most, 64)
-        else:
+        elif not _across(state, i, flags[i]["beside"], 16):
             _parallelize(state, i, 16)
     return state
 
