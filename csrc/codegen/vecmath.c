@@ -26,7 +26,7 @@ static const char EXP[] = "static inline V ns_exp_N(V x) {\n"
                           "  V y = ns_scaled_exp_N(t, &n);\n"
                           "  U k = (U)n, m = k >> 1;\n"
                           "  V f = (V)((m << 23) + 0x3f800000u);\n"
-                          "  return (y * f + f) * (V)((k - m << 23) + 0x3f800000u);\n"
+                          "  return (y * f + f) * (V)(((k - m) << 23) + 0x3f800000u);\n"
                           "}\n";
 /* Beyond 0.93 a polynomial of the fourth root of what is missing to 1: that falls far slower, so eight degrees do, in half the steps of
  * one behind the other that an exponential takes. It is about 1, where its own errors count most: they vanish as the fourth power does. */

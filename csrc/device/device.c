@@ -225,11 +225,15 @@ static void fill_pool(Device *d) {
     ops(d)->upload(d, d->cold + at, pattern, d->cold_bytes - at < PATTERN ? d->cold_bytes - at : PATTERN);
 }
 
-static void cold_room(Device *d, size_t want) {
-  if (d->cold_bytes >= want) return;
-  if (d->cold) d->ops->free(d, d->cold);
+void dev_forget_cold(Device *d) {
+  if (d->cold) ops(d)->free(d, d->cold);
   d->cold = NULL;
   d->cold_bytes = d->cold_at = 0;
+}
+
+static void cold_room(Device *d, size_t want) {
+  if (d->cold_bytes >= want) return;
+  dev_forget_cold(d);
   d->cold = dev_alloc(d, want);
   d->cold_bytes = want;
   fill_pool(d);
@@ -253,13 +257,20 @@ static double cold_in_turn(DevModule *m, void *const *args, int number, uint64_t
   return (clock_now() - begin) / number;
 }
 
+/* The lists are made once per module and written anew where arguments are others: who calls may change his list in place. */
 static void make_sets(DevModule *m, void *const *args, uint64_t cold, size_t each, size_t limit) {
-  if (m->set && m->set_args == args && m->set_cold == cold && m->set_pool == m->dev->cold) return;
   int n_args = m->man->n_args, n = (int)(limit / each < MAX_SETS ? limit / each : MAX_SETS);
-  m->set = arena_array(m->arena, void **, n);
+  size_t bytes = sizeof *args * (size_t)n_args;
+  if (m->n_set == n && memcmp(m->set_args, args, bytes) == 0 && m->set_cold == cold && m->set_pool == m->dev->cold)
+    return;
+  if (n > m->max_set) {
+    m->set = arena_array(m->arena, void **, n);
+    for (int k = 0; k < n; k++) m->set[k] = arena_array(m->arena, void *, n_args);
+    m->set_args = arena_array(m->arena, void *, n_args);
+    m->max_set = n;
+  }
   for (int k = 0; k < n; k++) {
     char *at = m->dev->cold + (size_t)k * each;
-    m->set[k] = arena_array(m->arena, void *, n_args);
     memcpy(m->set[k], args, sizeof *args * (size_t)n_args);
     for (int i = 0; i < n_args && i < 64; i++) {
       if (!(cold >> i & 1)) continue;
@@ -268,7 +279,7 @@ static void make_sets(DevModule *m, void *const *args, uint64_t cold, size_t eac
     }
   }
   m->n_set = n;
-  m->set_args = args;
+  memcpy(m->set_args, args, bytes);
   m->set_cold = cold;
   m->set_pool = m->dev->cold;
 }
@@ -278,8 +289,10 @@ double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold,
   const Manifest *man = m->man;
   size_t each = 0;
   *ran = number;
-  for (int i = 0; i < man->n_args && i < 64; i++)
+  for (int i = 0; i < man->n_args && i < 64; i++) {
+    if (!strstr(man->arg[i].dtype, "float")) cold &= ~((uint64_t)1 << i); /* indices have to stay what they are */
     if (cold >> i & 1) each += cold_size(&man->arg[i]);
+  }
   bool can = d->type == DEV_CPU || ops(d)->time_sets;
   if (!can || each == 0 || bytes <= 0 || (int64_t)each > COLD_MAX) return dev_time(m, args, number, false);
   err_check(d->err, number >= 1, "number is %d, must be at least 1", number);

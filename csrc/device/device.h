@@ -54,6 +54,7 @@ double dev_time(DevModule *m, void *const *args, int number,
  * of a network of that size do; they hold arbitrary numbers. *ran: how many runs it took, at least number. On OpenCL, whose
  * buffers cannot be offset: dev_time. */
 double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes, int *ran);
+void dev_forget_cold(Device *d); /* frees that memory */
 /* A fixed piece of arithmetic of about 0.2 ms, n times: seconds of each. Equal numbers mean equal clocks and nobody else on
  * the device. Returns how many were stored: 0 if the device cannot. *pace: the least time of it, on a CPU of one core's part,
  * which neighbours hardly change. */

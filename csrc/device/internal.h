@@ -51,7 +51,8 @@ struct DevModule {
   void *code;
   void ***set; /* lists of arguments whose cold ones lie apart, for time_sets; made for these: */
   int n_set;
-  void *const *set_args;
+  int max_set;
+  void **set_args;
   const void *set_pool;
   uint64_t set_cold;
 };

@@ -310,11 +310,55 @@ double graph_exec_time(GraphExec *x, int number) {
   return (clock_now() - t) / number;
 }
 
+/* A reshape of a weight is one, too. */
+static bool *all_weights(const GraphExec *x, const bool *weight) {
+  bool *all = arena_array(x->arena, bool, x->g->n_entries);
+  if (weight) memcpy(all, weight, sizeof *all * (size_t)x->g->n_entries);
+  for (int i = 0; i < x->g->n_nodes; i++) {
+    const GraphNode *n = &x->g->node[i];
+    if (n->kind == GN_NOP) all[n->first] = all[n->in[0]];
+  }
+  return all;
+}
+
 static uint64_t weights_of(const GraphExec *x, const Launch *s, const bool *weight) {
   const GraphNode *n = &x->g->node[s->node];
   uint64_t mask = 0;
-  for (int i = 0; weight && i < n->n_in && i < 64; i++) mask |= (uint64_t)weight[n->in[i]] << i;
+  for (int i = 0; i < n->n_in && i < 64; i++) mask |= (uint64_t)weight[n->in[i]] << i;
   return mask;
+}
+
+typedef struct {
+  GraphExec *x;
+  int number;
+  const bool *weight;
+  int64_t bytes;
+  double *seconds;
+} Alone;
+static void each_alone(void *arg) {
+  Alone *a = arg;
+  for (int i = 0, ran; i < a->x->n_steps; i++) {
+    Launch *s = &a->x->step[i];
+    uint64_t cold = a->weight ? weights_of(a->x, s, a->weight) : 0;
+    a->seconds[s->node] = dev_time_cold(s->module, s->args, a->number, cold, a->bytes, &ran);
+  }
+}
+
+/* With weights that are cold; where there is no memory for others, as they are. A run at the end makes all values what they were. */
+static void times_alone(GraphExec *x, int number, const bool *weight, double *seconds) {
+  ArenaMark mark = arena_mark(x->arena);
+  Alone a = {x, number, all_weights(x, weight), 0, seconds};
+  for (int i = 0; weight && i < x->g->n_entries; i++) a.bytes += weight[i] ? x->g->entry[i].bytes : 0;
+  ErrCode c = err_try(x->e, each_alone, &a);
+  if (!dev_lost(x->d)) dev_forget_cold(x->d);
+  arena_release(x->arena, mark);
+  a.weight = NULL;
+  if (c == NS_ERR_MEMORY)
+    each_alone(&a);
+  else if (c != NS_OK)
+    err_rethrow(x->e, c);
+  launch(x);
+  dev_sync(x->d);
 }
 
 /* On a CPU every kernel is timed where it stands in the run, with the caches as its predecessors leave them. On a GPU,
@@ -322,12 +366,7 @@ static uint64_t weights_of(const GraphExec *x, const Launch *s, const bool *weig
 void graph_exec_node_times(GraphExec *x, int number, const bool *weight, double *seconds) {
   memset(seconds, 0, sizeof *seconds * (size_t)x->g->n_nodes);
   if (dev_type(x->d) != DEV_CPU) {
-    int64_t bytes = 0;
-    for (int i = 0; weight && i < x->g->n_entries; i++) bytes += weight[i] ? x->g->entry[i].bytes : 0;
-    for (int i = 0, ran; i < x->n_steps; i++) {
-      Launch *s = &x->step[i];
-      seconds[s->node] = dev_time_cold(s->module, s->args, number, weights_of(x, s, weight), bytes, &ran);
-    }
+    times_alone(x, number, weight, seconds);
     return;
   }
   for (int k = 0; k < number; k++)

@@ -132,6 +132,7 @@ static void parse_joins(Parse *p) {
       GraphEntry *part = &g->entry[n->in[k]];
       if (!joins(part, whole, axis)) bad(p, "__join has an input that does not fit", i);
       if (at % PROGRAM_ALIGN) bad(p, "__join has an input that would not be aligned", i);
+      part->part = true;
       part->at = at;
       if (part->bytes) part->span = row * (rows - 1) + part->bytes / rows;
       at += part->bytes ? part->bytes / rows : 0;

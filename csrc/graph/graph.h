@@ -16,7 +16,7 @@ typedef enum {
                     write its inputs, its parts, which nothing else reads */
 typedef struct {
   GraphNodeKind kind;
-  const char *name, *func; /* func: NULL unless GN_CALL */
+  const char *name, *func; /* func: NULL for GN_NULL */
   int32_t n_in, *in;       /* entries */
   int32_t first, n_out;
 } GraphNode;
@@ -38,6 +38,7 @@ typedef struct {
   const char *dtype;
   int64_t bytes;
   int32_t storage;
+  bool part;        /* of a concatenation */
   int64_t at, span; /* bytes from where the storage begins, and from its first to its last: more than `bytes` if rows lie apart */
 } GraphEntry;
 typedef struct {

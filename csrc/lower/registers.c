@@ -26,14 +26,22 @@
 #include "base/tile.h"
 #include "lower/util.h"
 
-enum { MAX_NEST = 24, MAX_PIECES = 64, LONG_REDUCTION = 16, MAX_UNROLLED = 192, MIN_LANES = 4, MAX_EPILOGUE = 256 };
+enum {
+  MAX_NEST = LOW_SWEPT,
+  MAX_PIECES = 64,
+  LONG_REDUCTION = 16,
+  MAX_UNROLLED = 192,
+  MIN_LANES = 4,
+  MAX_EPILOGUE = 2048
+};
 /* A reduction loop of up to SHORT iterations costs more than its copies, if they are up to MAX_STRAIGHT statements. */
 enum { SHORT = 4, MAX_STRAIGHT = 64 };
+enum { USED = 1, EMPTY }; /* an array of the program; one that nobody reads or writes any more */
 typedef struct {
   IrCtx *c;
   Arith *ar;
   CpuMachine cpu;
-  MapU64 reads, made; /* in the program as it comes: how many loads of a buffer; is it an array of its own? */
+  MapU64 reads, made; /* of a buffer in the program as it comes: how many loads there are; is it an array of its own? */
 } Regs;
 typedef struct {
   int64_t first;
@@ -328,7 +336,7 @@ static Stmt *wide_loop(Regs *g, const Stmt *s) {
 /* ---- reductions ---- */
 typedef struct {
   const Stmt *store;
-  int n;
+  int n, nodes;           /* nodes: of its expression, which each piece has */
   VarSub value[MAX_NEST]; /* its loop variables, by those of the nest */
 } Epilogue;
 typedef struct {
@@ -683,6 +691,7 @@ static Stmt *tiles(Regs *g, Nest *x, Tile t) {
   name_outer(g, x);
   lay_out(g, x, &t);
   if (t.total > 2 * g->cpu.registers || t.total < 1) return NULL; /* narrow remainders may take more than planned */
+  if (x->then && x->then->nodes * t.total > MAX_EPILOGUE) return NULL;
   BufferId acc = accumulators(c, x, &t);
   Stmt *r = emit_tile(g, x, &t, acc);
   if (!r) return NULL;
@@ -697,8 +706,8 @@ static Stmt *tiles(Regs *g, Nest *x, Tile t) {
 }
 
 /* ---- what sums begin with ----
- * Right before the nest a loop writes a number to all elements: then registers begin with it, and memory is written once. Loops
- * sweep the same elements if they begin at the same one and go as far in the same steps, in whatever order. */
+ * Right before the nest a loop writes a number to all elements: then registers begin with it, and memory is written once. */
+
 /* The sweep of a nest's sums; false: it is not one that can be compared. */
 static bool sweep_of(Regs *g, const Nest *x, Sweep *w) {
   *w = (Sweep){.c = g->c, .ar = g->ar, .origin = x->store->u.store.idx[0]};
@@ -707,7 +716,7 @@ static bool sweep_of(Regs *g, const Nest *x, Sweep *w) {
   return true;
 }
 
-/* The store within plain loops, which are added to a sweep that is not compared yet; NULL: something else is there. */
+/* The store within plain loops, which it lists; NULL: something else is there. */
 static const Stmt *looped_store(Regs *g, const Stmt *s, const Stmt **loop, int *n) {
   for (*n = 0; s->kind == ST_FOR && s->u.loop.kind <= FOR_VECTOR && *n < MAX_NEST; s = s->u.loop.body) {
     low_bind_loop(g->c, g->ar, s);
@@ -764,7 +773,7 @@ static bool epilogue_of(Regs *g, const Nest *x, const Stmt *s, Epilogue *e) {
   BufferId to = s->u.store.buf;
   Made m = {.buf = sums, .to = to};
   ex_post_order(c, s->u.store.value, made_of, &m);
-  if (!m.sum || m.other || m.calls || m.nodes > MAX_EPILOGUE || to == sums) return false;
+  if (!m.sum || m.other || m.calls || to == sums) return false;
   if (!dtype_eq(ir_buffer(c, to)->type, ir_buffer(c, sums)->type)) return false;
   if (mapu_get(&g->reads, sums, 0) != 2) return false; /* the nest's own, and this one */
   if (ex_any(c, x->store->u.store.value, reads_result, &to)) return false;
@@ -778,6 +787,7 @@ static bool epilogue_of(Regs *g, const Nest *x, const Stmt *s, Epilogue *e) {
   int k = sweep_of(g, x, &from) ? low_sweep_values(&from, &into, e->value + e->n) : -1;
   e->n += k;
   e->store = s;
+  e->nodes = m.nodes;
   return k >= 0;
 }
 
@@ -809,7 +819,10 @@ static Stmt *reduction(Regs *g, const Stmt *s, const Stmt *before, const Stmt *t
   if ((x.lead && !x.start) || !cut_first(g, &x, &t) || !fit(g, &x, t.lanes)) return NULL;
   if (x.start && then && epilogue_of(g, &x, then, &e)) {
     x.then = &e;
-    if ((r = laid_out(g, x, t))) return took->then = true, r;
+    if ((r = laid_out(g, x, t))) {
+      mapu_set(&g->made, x.store->u.store.buf, EMPTY);
+      return took->then = true, r;
+    }
     x.then = NULL;
   }
   return laid_out(g, x, t);
@@ -872,9 +885,14 @@ static void count_read(IrCtx *c, ExprId e, void *arg) {
 }
 static bool count_uses(IrCtx *c, const Stmt *s, void *arg) {
   Regs *g = arg;
-  if (s->kind == ST_ALLOC) mapu_set(&g->made, s->u.alloc.buf, 1);
+  if (s->kind == ST_ALLOC) mapu_set(&g->made, s->u.alloc.buf, USED);
   st_visit_exprs(c, s, count_read, &g->reads);
   return true;
+}
+
+static Stmt *without_empty(IrCtx *c NS_UNUSED, Stmt *s, void *arg) {
+  const Regs *g = arg;
+  return s->kind == ST_ALLOC && mapu_get(&g->made, s->u.alloc.buf, 0) == EMPTY ? s->u.alloc.body : s;
 }
 
 void pass_registers(Func *f) {
@@ -884,5 +902,5 @@ void pass_registers(Func *f) {
   mapu_init(&g.reads, ir_arena(f->ctx));
   mapu_init(&g.made, ir_arena(f->ctx));
   if (f->body) st_visit(f->ctx, f->body, count_uses, NULL, &g);
-  if (f->body) f->body = walk(f->ctx, f->body, &g);
+  if (f->body) f->body = st_map(f->ctx, walk(f->ctx, f->body, &g), without_empty, NULL, &g);
 }

@@ -45,12 +45,14 @@ bool low_sweep_same(Sweep *a, Sweep *b) {
 int low_sweep_values(Sweep *from, Sweep *to, VarSub *value) {
   IrCtx *c = from->c;
   int k = 0;
+  int64_t span = 0; /* of the loops of smaller steps: elements of different iterations are different */
   if (!begin_alike(from, to)) return -1;
   for (int i = 0; i < to->n; i++) {
     const SweepLoop *l = &to->at[i];
     DType t = ir_var_info(c, l->var)->type;
     ExprId v = ex_int(c, t, l->min);
-    int64_t in = 1;
+    int64_t in = 1, width;
+    if (l->step <= span || !i64_mul(l->step, l->extent - 1, &width) || !i64_add(span, width, &span)) return -1;
     for (; in < l->extent; k++) {
       const SweepLoop *f = &from->at[k];
       if (k == from->n || f->step != l->step * in || !dtype_eq(ir_var_info(c, f->var)->type, t)) return -1;
@@ -58,7 +60,7 @@ int low_sweep_values(Sweep *from, Sweep *to, VarSub *value) {
       v = ex_add(c, v, ex_mul(c, digit, ex_int(c, t, in)));
       in *= f->extent;
     }
-    if (in != l->extent || l->step < 1) return -1;
+    if (in != l->extent) return -1;
     value[i] = (VarSub){l->var, v};
   }
   return k == from->n ? to->n : -1;

@@ -105,7 +105,7 @@ typedef struct {
   int n;
 } Sweep;
 bool low_sweep(Sweep *w, const Stmt *loop); /* adds a loop; false: its steps or bounds are not numbers */
-bool low_sweep_same(Sweep *a, Sweep *b);    /* the same elements? */
+bool low_sweep_same(Sweep *a, Sweep *b);    /* the same elements? Both are sorted by it, and by the next one */
 int low_sweep_values(Sweep *from, Sweep *to, VarSub *value); /* variables of `to` where it is at the element of `from`; -1 */
 
 /* ---- storage.c: the sharing plan, also used by the GPU check ---- */

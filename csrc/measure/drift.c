@@ -35,7 +35,7 @@ static void accept(Drift *d, double v) {
   d->base = middle(d->good, d->n_good);
   d->low = d->low > 0 && d->low < v ? d->low : v;
   d->high = d->high > v ? d->high : v;
-  d->n_bad = 0;
+  d->n_bad = d->n_fast = 0;
 }
 
 static void new_level(Drift *d, double v) {
@@ -61,8 +61,11 @@ bool drift_check(Drift *d, const double *seconds, int n) {
   double v = d->middle ? middle(seconds, n) : mean(seconds, n);
   d->checks++;
   d->last = d->base > 0 ? v / d->base - 1 : 0;
-  if (d->checks <= FIRST) {
-    accept(d, v);
+  if (d->checks <= FIRST && !(d->last < 0 && -d->last <= d->rise)) {
+    if (d->base > 0 && d->last > d->limit && d->last <= d->rise)
+      new_level(d, v); /* the checks so far were not at rest */
+    else
+      accept(d, v);
     return true;
   }
   if (fabs(d->last) <= d->limit) {
@@ -71,6 +74,7 @@ bool drift_check(Drift *d, const double *seconds, int n) {
   }
   if (d->last < 0 && -d->last <= d->rise) {
     d->n_bad = 0;
+    if (++d->n_fast >= DRIFT_KEEP) new_level(d, v); /* it no longer comes back */
     return true;
   }
   d->disturbed++;

@@ -9,6 +9,7 @@ typedef struct {
   bool middle;       /* judge by the median of the pieces, not by their mean: on a CPU one interruption is normal */
   double good[DRIFT_KEEP], bad[DRIFT_PATIENCE];
   int n_good, at, n_bad; /* n_bad: disturbed checks in a row */
+  int n_fast;            /* faster ones since the last that was not */
   double base;       /* running median of the good ones; 0: none yet */
   double last;       /* of the last check, relative to base */
   double low, high;  /* of the good ones */

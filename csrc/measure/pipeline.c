@@ -254,7 +254,7 @@ static void open_runner(Pipeline *p, int i, Err *e, DevType d) {
   r->p = p;
   r->number = i;
   r->drift.limit = cpu ? 0.25 : 0.03;
-  r->drift.rise = cpu ? 0 : 0.08;
+  r->drift.rise = d == DEV_CUDA ? 0.08 : 0;
   r->drift.middle = cpu;
   for (int k = 0; k < MSR_SLOTS; k++) r->slot_task[k] = -1;
   r->worker = worker_start_by(e, d, r->id, p->via);

@@ -1,29 +1,30 @@
 /* What a candidate must compute. Inputs are small integers, so that sums come out the same in any order; the expected
  * outputs are made once per task by the unscheduled program on the CPU, in a process of its own: it may take long, and
- * it may crash. (A product of 4096 cubed: 2 minutes of a core as it is written. Where sums are exact the compiler may reorder them, and
- * of large tasks the outer loop of each operation is shared among all cores.) Operations that are undefined for negative or zero arguments (roots, logarithms, quotients) get positive
- * inputs.
+ * it may crash. (A product of 4096 cubed: 2 minutes of a core as it is written. Where sums are exact the compiler may
+ * reorder them, and of large tasks the outer loop of each operation is shared among all cores.) Operations that are
+ * undefined for negative or zero arguments (roots, logarithms, quotients) get positive inputs.
  */
 #include "measure/reference.h"
 #include <math.h>
 #include <string.h>
 
 typedef struct {
-  bool positive;
+  bool positive, infinite;
 } Scan;
 static void scan(IrCtx *c, ExprId e, void *arg) {
   ExprNode n = *ir_node(c, e);
   Scan *s = arg;
   bool real = dtype_is_float(n.type);
   int64_t k;
+  if (n.kind == IR_FLT && !isfinite(ir_flt(c, e))) s->infinite = true;
   if (n.kind == IR_DIV && real) s->positive = true;
   if (ir_is_division(n.kind) && !real && !ex_const_int(c, ir_kid(c, e, 1), &k)) s->positive = true;
   if (n.kind == IR_CALL && (n.sym == IN_SQRT || n.sym == IN_RSQRT || n.sym == IN_LOG || n.sym == IN_LOG2 ||
                             n.sym == IN_LOG10 || n.sym == IN_LOG1P || n.sym == IN_POW))
     s->positive = true;
 }
-static bool needs_positive(IrCtx *c, const TeDag *d) {
-  Scan s = {false};
+static Scan scanned(IrCtx *c, const TeDag *d) {
+  Scan s = {false, false};
   for (int i = 0; i < d->n_ops; i++)
     for (int k = 0; d->op[i]->kind == TE_COMPUTE && k < d->op[i]->n_out; k++) {
       ExprId b = d->op[i]->body[k];
@@ -34,7 +35,7 @@ static bool needs_positive(IrCtx *c, const TeDag *d) {
       const IrReduce *r = ir_reduce(c, b);
       for (int j = 0; j < r->n_src; j++) ex_post_order(c, r->src[j], scan, &s);
     }
-  return s.positive;
+  return s;
 }
 
 static uint16_t half_of(int v) { /* small integers only */
@@ -86,8 +87,9 @@ typedef struct {
   bool given;
 } Run;
 
+/* Compilers that may reorder sums take infinities for absent, too. */
 static bool all_exact(const Run *r) {
-  bool exact[MSR_MAX_ARGS], all = !r->given;
+  bool exact[MSR_MAX_ARGS], all = !r->given && !scanned(r->c, r->d).infinite;
   te_exact(r->c, r->d, exact);
   for (int i = 0; i < r->d->n_tensors; i++)
     all = all && (exact[i] || ((const TeOp *)ir_tensor(r->c, r->d->tensor[i])->op)->kind == TE_PLACEHOLDER);
@@ -130,7 +132,7 @@ void reference_data(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, c
   Rng rng;
   rng_seed(&rng, seed);
   IrCtx *c = ir_clone(src, e);
-  bool positive = needs_positive(c, d);
+  bool positive = scanned(c, d).positive;
   for (int i = 0; i < d->n_tensors; i++) {
     const IrTensor *t = ir_tensor(c, d->tensor[i]);
     int64_t n = te_bytes(c, d->tensor[i]);

@@ -42,8 +42,8 @@ static void set_cache(Timing *t) {
   t->cold_bytes = t->p.cold_bytes;
   if (t->p.cache == CACHE_MIXED) return;
   int64_t enough = 2 * dev_info(d)->l2_bytes;
-  for (int i = 0; i < man->n_args && i < 64; i++) /* integers may be indices: they have to stay what they are */
-    if (man->arg[i].read_only && strstr(man->arg[i].dtype, "float")) t->cold |= (uint64_t)1 << i;
+  for (int i = 0; i < man->n_args && i < 64; i++)
+    if (man->arg[i].read_only) t->cold |= (uint64_t)1 << i;
   if (t->cold_bytes < enough) t->cold_bytes = enough;
   if (dev_type(d) == DEV_OPENCL) t->flush = true;
 }

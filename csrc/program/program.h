@@ -34,10 +34,10 @@
  * Order of "args" is the order of the program's arguments, of "kernels" the launch order; "index" counts in "args" or
  * "work". Kernels run one after the other (each sees all writes of the earlier ones). For "c" there is one kernel of the
  * entry's name with grid and block 1, whose "params" are informative: call the entry with all args and work. "align" is
- * what the text assumes of the pointer, in bytes. "bytes" of an argument are those from its first element to its last: more than
- * its elements have where it is a part of a larger tensor, whose rows lie apart. Workspaces hold no data between runs. An argument with "from_shape" and
- * "axis" wants its data in another layout (Relayout) than the task has it: "shape" is the new shape, "axis" names for each
- * of its dimensions the original one.
+ * what the text assumes of the pointer, in bytes. "bytes" of an argument are those from its first element to its last:
+ * more than its elements have where it is a part of a larger tensor, whose rows lie apart. Workspaces hold no data between
+ * runs. An argument with "from_shape" and "axis" wants its data in another layout (Relayout) than the task has it: "shape" is
+ * the new shape, "axis" names for each of its dimensions the original one.
  */
 #ifndef NS_PROGRAM_H
 #define NS_PROGRAM_H

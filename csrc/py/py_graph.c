@@ -133,6 +133,12 @@ static bool entry_ok(const PyExec *o, int entry) {
   PyErr_Format(PyExc_IndexError, "entry %d of %d", entry, (int)o->g->n_entries);
   return false;
 }
+static bool whole_ok(const PyExec *o, int entry) {
+  if (!entry_ok(o, entry)) return false;
+  if (o->g->entry[entry].part)
+    PyErr_Format(PyExc_ValueError, "entry %d is a part of a concatenation, in whose memory it lies: use that", entry);
+  return !PyErr_Occurred();
+}
 
 /* ---- data in and out ---- */
 static void upload_body(void *arg) {
@@ -155,7 +161,7 @@ ERR_BODY(bind_body, Call *c, graph_exec_bind(c->o->x, c->entry, c->ptr))
 static PyObject *transfer(PyObject *self, PyObject *args, ErrBody host, ErrBody device, int flags) {
   Call c = {.o = (PyExec *)self};
   PyObject *data;
-  if (!PyArg_ParseTuple(args, "iO", &c.entry, &data) || !entry_ok(c.o, c.entry)) return NULL;
+  if (!PyArg_ParseTuple(args, "iO", &c.entry, &data) || !whole_ok(c.o, c.entry)) return NULL;
   int64_t want = c.o->g->entry[c.entry].bytes;
   bool ok;
   if (PyObject_TypeCheck(data, PyBuffer_Type) && ((PyBuffer *)data)->dev == c.o->dev) {
@@ -185,7 +191,7 @@ static PyObject *exec_get(PyObject *self, PyObject *args) {
 static PyObject *exec_bind(PyObject *self, PyObject *args) {
   Call c = {.o = (PyExec *)self};
   PyObject *buf;
-  if (!PyArg_ParseTuple(args, "iO", &c.entry, &buf) || !entry_ok(c.o, c.entry)) return NULL;
+  if (!PyArg_ParseTuple(args, "iO", &c.entry, &buf) || !whole_ok(c.o, c.entry)) return NULL;
   if (buf != Py_None) {
     const PyBuffer *b = (PyBuffer *)buf;
     if (!PyObject_TypeCheck(buf, PyBuffer_Type) || b->dev != c.o->dev)
@@ -287,8 +293,7 @@ static PyMethodDef EXEC_METHODS[] = {
     {"time", exec_time, METH_O, "time(number): mean seconds of a run; inputs without a value are zeros."},
     {"node_times", exec_node_times, METH_VARARGS,
      "node_times(number, weights=()): seconds per node; on a GPU each kernel alone, the entries `weights` as cold as "
-     "in a run; on a "
-     "CPU within the run."},
+     "in a run; on a CPU within the run."},
     {"replay", exec_replay, METH_O, "replay(on): whether runs are captured into a CUDA graph."},
     {NULL, NULL, 0, NULL}};
 

@@ -298,9 +298,11 @@ static const TeEdge *only_read(const TeDag *d, int op) {
   return only;
 }
 
+enum { LONG_CHAIN = 16 };
 /* Where in the tensor at the beginning of the chain the result at these indices comes from. */
-static bool comes_from(IrCtx *c, const TeDag *d, int op, const int64_t *at, int64_t *flat) {
+static bool comes_from(IrCtx *c, const TeDag *d, int op, int depth, const int64_t *at, int64_t *flat) {
   const TeOp *x = d->op[op];
+  if (depth == LONG_CHAIN) return false;
   if (x->kind != TE_COMPUTE) {
     const IrTensor *t = ir_tensor(c, x->out[0]);
     *flat = 0;
@@ -319,17 +321,17 @@ static bool comes_from(IrCtx *c, const TeDag *d, int op, const int64_t *at, int6
     sub[i] = (VarSub){x->axis[i].var, ex_int(c, ir_var_info(c, x->axis[i].var)->type, at[i])};
   for (int i = 0; i < e->rank; i++)
     if (!ex_const_int(c, ex_subst(c, e->index[0][i], x->n_axis, sub), &next[i])) return false;
-  return comes_from(c, d, e->producer, next, flat);
+  return comes_from(c, d, e->producer, depth + 1, next, flat);
 }
 
 int te_beside(IrCtx *c, const TeDag *d, int op) {
   const TeOp *x = d->op[op];
   int64_t *at = arena_array(ir_arena(c), int64_t, x->n_axis), first, second, n;
-  if (x->kind != TE_COMPUTE || !comes_from(c, d, op, at, &first)) return -1;
+  if (x->kind != TE_COMPUTE || !comes_from(c, d, op, 0, at, &first)) return -1;
   for (int i = x->n_axis - 1; i >= 0; i--) {
     if (!ex_const_int(c, x->axis[i].extent, &n) || n < 2) continue;
     at[i] = 1;
-    if (comes_from(c, d, op, at, &second) && second == first + 1) return i;
+    if (comes_from(c, d, op, 0, at, &second) && second == first + 1) return i;
     at[i] = 0;
   }
   return -1;

@@ -167,6 +167,14 @@ static void test_drift(void **state) {
   assert_true(fabs(gpu.base - 207e-6) < 1e-9 && gpu.disturbed == 0 && gpu.shifts == 0);
   assert_false(check(&gpu, 215e-6));
   assert_false(check(&gpu, 185e-6));
+  Drift late_rest = {.limit = 0.03, .rise = 0.08}; /* soon at work */
+  for (int i = 0; i < 60; i++) assert_true(check(&late_rest, i % 3 == 0 ? 207e-6 : 196e-6));
+  Drift at_work = {.limit = 0.03, .rise = 0.08}; /* at work when the first checks came */
+  for (int i = 0; i < 60; i++) assert_true(check(&at_work, i % 3 == 2 ? 207e-6 : 196e-6));
+  Drift cooled = {.limit = 0.03, .rise = 0.08}; /* faster for good: what was normal is a disturbance then */
+  for (int i = 0; i < 5; i++) assert_true(check(&cooled, 207e-6));
+  for (int i = 0; i < 2 * DRIFT_KEEP; i++) assert_true(check(&cooled, 196e-6));
+  assert_false(check(&cooled, 207e-6));
 }
 
 int main(void) {

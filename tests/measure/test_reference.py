@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nestsmith import _core, te, topi
+from nestsmith import _core, te, tir, topi
 
 
 def computed(tensors, **how):
@@ -55,3 +55,15 @@ def test_of_many_exponentials():
     a, c = computed([x, topi.nn.softmax(x)])
     e = np.exp(a - a.max(-1, keepdims=True))
     np.testing.assert_allclose(c, e / e.sum(-1, keepdims=True), rtol=1e-4)
+
+
+def test_infinities_are_there():
+    """A sum over what is left of a maximum with borders of minus infinity: the compiler must not take them for absent."""
+    x = te.placeholder((400, 600, 4), name="X")
+    padded = te.compute((402, 600, 4), lambda i, j, k: te.if_then_else(te.all(i >= 1, i < 401), x[i - 1, j, k], -tir.infinity("float32")), name="P")
+    r = te.reduce_axis((0, 3), name="r")
+    top = te.compute((400, 600, 4), lambda i, j, k: te.max(padded[i + r, j, k], axis=r), name="M")
+    far = te.compute((400, 600, 4), lambda i, j, k: te.if_then_else(top[i, j, k] > -tir.infinity("float32"), top[i, j, k], 0.0), name="F")
+    a, c = computed([x, far])
+    rows = np.pad(a, ((1, 1), (0, 0), (0, 0)), constant_values=-np.inf)
+    assert (c == np.maximum(np.maximum(rows[:-2], rows[1:-1]), rows[2:])).all()

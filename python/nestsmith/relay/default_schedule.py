@@ -213,7 +213,10 @@ def default_state(dag, target):
     keep = _inline(state, dag, gpu)
     most = int(target.attrs.get("max_num_threads", 256)) if gpu else 0
     flags = dag.stages()
-    by_rows = None if gpu else _by_rows(dag, state, keep, flags, 16)
+    try:
+        by_rows = None if gpu else _by_rows(dag, state, keep, flags, 16)
+    except ValueError:  # a stage that cannot be attached there: loops of its own are always right
+        by_rows = None
     if by_rows is not None:
         return by_rows
     for i in reversed(keep):
