@@ -313,7 +313,7 @@ double graph_exec_time(GraphExec *x, int number) {
 /* A reshape of a weight is one, too. */
 static bool *all_weights(const GraphExec *x, const bool *weight) {
   bool *all = arena_array(x->arena, bool, x->g->n_entries);
-  if (weight) memcpy(all, weight, sizeof *all * (size_t)x->g->n_entries);
+  memcpy(all, weight, sizeof *all * (size_t)x->g->n_entries);
   for (int i = 0; i < x->g->n_nodes; i++) {
     const GraphNode *n = &x->g->node[i];
     if (n->kind == GN_NOP) all[n->first] = all[n->in[0]];
@@ -344,11 +344,11 @@ static void each_alone(void *arg) {
   }
 }
 
-/* With weights that are cold; where there is no memory for others, as they are. A run at the end makes all values what they were. */
+/* Between two reads of a weight a run goes through all other memory of the network: that much lies between two of its places here.
+ * Where there is no memory for that, weights are as they are. A run at the end makes all values what they were. */
 static void times_alone(GraphExec *x, int number, const bool *weight, double *seconds) {
   ArenaMark mark = arena_mark(x->arena);
-  Alone a = {x, number, all_weights(x, weight), 0, seconds};
-  for (int i = 0; weight && i < x->g->n_entries; i++) a.bytes += weight[i] ? x->g->entry[i].bytes : 0;
+  Alone a = {x, number, weight ? all_weights(x, weight) : NULL, x->bytes, seconds};
   ErrCode c = err_try(x->e, each_alone, &a);
   if (!dev_lost(x->d)) dev_forget_cold(x->d);
   arena_release(x->arena, mark);
