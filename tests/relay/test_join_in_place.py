@@ -243,6 +243,19 @@ def test_outputs_of_a_compiled_network_are_their_own():
     assert np.array_equal(first, want) and np.array_equal(second, want * 2) and np.array_equal(net(data), want)
 
 
+def test_parts_are_not_reached_alone():
+    x = image()
+    lib = built(joined([conv(x, 16, 1), conv(x, 32, 2, 3)]), True)
+    graph = json.loads(lib.graph_json_str)
+    join = next(n for n in graph["nodes"] if n["op"] != "null" and n["attrs"]["func_name"] == "__join")
+    core, there = lib["default"](ns.cpu(0)).core, ns.nd.array(np.zeros((1, 6, 5, 48), "float32"), ns.cpu(0))
+    for node, k, _ in join["inputs"]:
+        entry = graph["node_row_ptr"][node] + k
+        for reach in (lambda e=entry: core.bind(e, there.buffer), lambda e=entry: core.get(e, there.numpy()), lambda e=entry: core.set(e, there.numpy())):
+            with pytest.raises(ValueError, match="part of a concatenation"):
+                reach()
+
+
 def damaged(text, **changes):
     graph = json.loads(text)
     join = next(n for n in graph["nodes"] if n["op"] != "null" and n["attrs"]["func_name"] == "__join")

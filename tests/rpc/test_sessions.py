@@ -84,6 +84,8 @@ def test_a_network_runs_and_is_timed_on_the_device(remote, target, host):
     np.testing.assert_array_equal(module.get_output(0).numpy(), np.maximum(x @ weights.T, 0))
     assert list(module.get_input_info()[0]) == ["x"]
     results = module.module.time_evaluator("run", dev, number=1, repeat=30)().results
+    with pytest.raises(ValueError, match="timed as a whole"):
+        module.module.kernel_seconds(1)
     assert len(results) == 30 and min(results) > 0
 
 
