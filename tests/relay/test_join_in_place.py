@@ -251,9 +251,9 @@ def test_parts_are_not_reached_alone():
     core, there = lib["default"](ns.cpu(0)).core, ns.nd.array(np.zeros((1, 6, 5, 48), "float32"), ns.cpu(0))
     for node, k, _ in join["inputs"]:
         entry = graph["node_row_ptr"][node] + k
-        for reach in (lambda e=entry: core.bind(e, there.buffer), lambda e=entry: core.get(e, there.numpy()), lambda e=entry: core.set(e, there.numpy())):
+        for reach, given in ((core.bind, there.buffer), (core.get, there.numpy()), (core.set, there.numpy())):
             with pytest.raises(ValueError, match="part of a concatenation"):
-                reach()
+                reach(entry, given)
 
 
 def damaged(text, **changes):
