@@ -84,12 +84,12 @@ typedef struct {
   IrCtx *c;
   const TeDag *d;
   void **data;
-  bool given;
+  bool finite; /* inputs are our own, and no infinity is written */
 } Run;
 
 /* Compilers that may reorder sums take infinities for absent, too. */
 static bool all_exact(const Run *r) {
-  bool exact[MSR_MAX_ARGS], all = !r->given && !scanned(r->c, r->d).infinite;
+  bool exact[MSR_MAX_ARGS], all = r->finite;
   te_exact(r->c, r->d, exact);
   for (int i = 0; i < r->d->n_tensors; i++)
     all = all && (exact[i] || ((const TeOp *)ir_tensor(r->c, r->d->tensor[i])->op)->kind == TE_PLACEHOLDER);
@@ -132,7 +132,7 @@ void reference_data(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, c
   Rng rng;
   rng_seed(&rng, seed);
   IrCtx *c = ir_clone(src, e);
-  bool positive = scanned(c, d).positive;
+  Scan found = scanned(c, d);
   for (int i = 0; i < d->n_tensors; i++) {
     const IrTensor *t = ir_tensor(c, d->tensor[i]);
     int64_t n = te_bytes(c, d->tensor[i]);
@@ -142,9 +142,9 @@ void reference_data(Arena *a, const IrCtx *src, const TeDag *d, uint64_t seed, c
     if (given && given[i])
       memcpy(data[i], given[i], (size_t)n);
     else if (((const TeOp *)t->op)->kind == TE_PLACEHOLDER)
-      fill(&rng, t->type, n / dtype_bytes(t->type), positive, data[i]);
+      fill(&rng, t->type, n / dtype_bytes(t->type), found.positive, data[i]);
   }
-  Run r = {.a = a, .c = c, .d = d, .data = data, .given = given != NULL};
+  Run r = {.a = a, .c = c, .d = d, .data = data, .finite = !given && !found.infinite};
   ErrCode code = err_try(e, run_body, &r);
   ir_free(c);
   if (code != NS_OK) err_rethrow(e, code);

@@ -197,10 +197,10 @@ static PyObject *exec_bind(PyObject *self, PyObject *args) {
     if (!PyObject_TypeCheck(buf, PyBuffer_Type) || b->dev != c.o->dev)
       return PyErr_Format(PyExc_ValueError, "zero-copy binding needs a Buffer on the executor's device");
     if ((int64_t)b->bytes < c.o->g->entry[c.entry].bytes ||
-        (dev_type(b->dev->dev) != DEV_OPENCL && (uintptr_t)b->ptr % 64))
+        (dev_type(b->dev->dev) != DEV_OPENCL && (uintptr_t)b->ptr % PROGRAM_ALIGN))
       return PyErr_Format(PyExc_ValueError,
-                          "zero-copy binding needs %lld bytes aligned to 64; the buffer has %zu at %p",
-                          (long long)c.o->g->entry[c.entry].bytes, b->bytes, b->ptr);
+                          "zero-copy binding needs %lld bytes aligned to %d; the buffer has %zu at %p",
+                          (long long)c.o->g->entry[c.entry].bytes, PROGRAM_ALIGN, b->bytes, b->ptr);
     c.ptr = b->ptr;
   }
   PyObject *key = PyLong_FromLong(c.entry);
@@ -446,4 +446,7 @@ static const PyClass CLASSES[] = {
     PY_CLASS("GraphExec", sizeof(PyExec), .create = exec_new, .drop = exec_dealloc, .methods = EXEC_METHODS,
              .get = EXEC_GET, .doc = "GraphExec(device, graph_json, modules): a network on a device, ready to run.")};
 
-int py_init_graph(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCS); }
+int py_init_graph(PyObject *m) {
+  if (PyModule_AddIntMacro(m, PROGRAM_ALIGN) != 0) return -1;
+  return py_add(m, NS_COUNT(CLASSES), CLASSES, FUNCS);
+}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 
+from ... import _core
 from .. import passes as _t
 from ..expr import Call, Function, Tuple, children, post_order, rewrite
 from ..ty import TensorType
 
 __all__ = ["JoinInPlace"]
 
-ALIGN = 64  # bytes: programs rely on it of all memory that they are given, and vectors do not cross it
 MOST = 2**31 - 1  # elements: indices have 32 bits
 
 
@@ -49,7 +49,7 @@ def _may_be_part(e, axis, readers):
     ):
         return False
     shape = e.checked_type.shape
-    return e.checked_type.nbytes // math.prod(shape[:axis]) % ALIGN == 0
+    return e.checked_type.nbytes // math.prod(shape[:axis]) % _core.PROGRAM_ALIGN == 0
 
 
 def _found(body):
