@@ -293,10 +293,11 @@ double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold,
     if (!strstr(man->arg[i].dtype, "float")) cold &= ~((uint64_t)1 << i); /* indices have to stay what they are */
     if (cold >> i & 1) each += cold_size(&man->arg[i]);
   }
-  bool can = d->type == DEV_CPU || ops(d)->time_sets;
-  if (!can || each == 0 || bytes <= 0 || (int64_t)each > COLD_MAX) return dev_time(m, args, number, false);
+  bool can = d->type == DEV_CPU || ops(d)->time_sets, moves = each > 0 && (int64_t)each <= COLD_MAX;
+  if (!can || bytes <= 0 || (!moves && !ops(d)->time_sets)) return dev_time(m, args, number, false);
   err_check(d->err, number >= 1, "number is %d, must be at least 1", number);
   ready(m, args);
+  if (!moves) return ops(d)->time_sets(m, &args, 1, number, ran);
   size_t limit = (size_t)(bytes < COLD_MAX ? bytes : COLD_MAX);
   if (limit < each) limit = each;
   cold_room(d, limit);

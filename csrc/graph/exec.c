@@ -340,7 +340,7 @@ static void each_alone(void *arg) {
   for (int i = 0, ran; i < a->x->n_steps; i++) {
     Launch *s = &a->x->step[i];
     uint64_t cold = a->weight ? weights_of(a->x, s, a->weight) : 0;
-    a->seconds[s->node] = dev_time_cold(s->module, s->args, a->number, cold, a->bytes, &ran);
+    a->seconds[s->node] = dev_time_cold(s->module, s->args, a->number, cold, a->weight ? a->bytes : 0, &ran);
   }
 }
 

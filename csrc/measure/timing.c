@@ -67,8 +67,9 @@ static int launches(const Timing *t, double each, double block) {
 /* Seconds per run; *spent counts what the block took. */
 static double timed(Timing *t, int number, double *spent) {
   int ran = number;
-  double v = t->cold && !t->flush ? dev_time_cold(t->m, t->args, number, t->cold, t->cold_bytes, &ran)
-                                  : dev_time(t->m, t->args, number, t->flush);
+  bool cold = (t->cold || t->cold_bytes > 0) && !t->flush;
+  double v = cold ? dev_time_cold(t->m, t->args, number, t->cold, t->cold_bytes, &ran)
+                  : dev_time(t->m, t->args, number, t->flush);
   t->runs += ran;
   t->blocks++;
   *spent += v * ran;

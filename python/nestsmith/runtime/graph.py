@@ -263,7 +263,7 @@ class GraphRuntime:
 
     def kernel_seconds(self, runs):
         """Mean seconds of each node of the graph in so many runs, 0 where it has no kernel. On a GPU each kernel is repeated alone; its
-        weights are as cold as all memory of the network leaves them."""
+        weights are as cold as all memory of the network leaves them, its instructions as cold as other kernels do."""
         return self.core.node_times(runs, [self._inputs[self._index[name]][1][0] for name in self._params])
 
     def load_params(self, data):
