@@ -154,7 +154,8 @@ def one(name, args):
         for _ in range(REPEATS):
             for side, time_of in sides.items():
                 seconds[side].append(time_of(numbers[side]))
-        report = tuned.report()
+        report = tuned.report(100)
+        by_itself = statistics.median(run.time_evaluator("run", number=100, repeat=1)().mean for _ in range(7))
     named(args, name, "report").write_text(str(report))
     now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
     kept = {k: before[k] for k in ("date", "trials", "seconds")} | {"again": now} if before else {}
@@ -169,6 +170,7 @@ def one(name, args):
         "seconds": spent,
         "error": error,
         "of kernels": float(np.sum([r.seconds for r in report.rows])),
+        "by itself": by_itself,
         "times": {side: statistics.quantiles(v, n=4) for side, v in seconds.items()},
         **kept,
     }
@@ -194,10 +196,11 @@ def table(rows):
         )
         made = f"{r['tasks']} tasks, {r['trials']} trials, {r['seconds']:.0f} s, {r.get('date', 'before')}"
         made += f", measured again {r['again']}" if "again" in r else ""
-        lines.append(f"| {r['network']} | {' | '.join(cells)} | {ratios[-1]:.2f} | {made} |")
+        alone = f"{r['by itself'] * 1e3:.3f}, {r['by itself'] / r['of kernels']:.2f}" if "by itself" in r else ""
+        lines.append(f"| {r['network']} | {' | '.join(cells)} | {ratios[-1]:.2f} | {alone} | {made} |")
     head = (
-        f"| Network | {' | '.join(SIDES)} | faster than the best of them | tuning |\n"
-        + "|---" * (len(SIDES) + 3)
+        f"| Network | {' | '.join(SIDES)} | faster than the best of them | by itself | tuning |\n"
+        + "|---" * (len(SIDES) + 4)
         + "|\n"
     )
     return head + "\n".join(lines), statistics.geometric_mean(ratios), min(ratios)
@@ -214,7 +217,8 @@ def write(args):
         f"# Networks on a GPU in {args.precision}, beside PyTorch and Inductor\n\n"
         f"`python benchmarks/gpu_peers.py --trials {args.trials} --precision {args.precision}` on {gpus}; PyTorch {versions}, everything "
         f"replayed from CUDA graphs. Batch 1, {SAID[args.precision]}. Milliseconds: median (first to third quartile) of {REPEATS} repeats of "
-        f"30 ms, sides in turn.\n\n"
+        f"30 ms, sides in turn. By itself: a run of ours while nothing else runs (median of 7 times 100), and how many times the sum of its "
+        f"kernels that is, each repeated alone with weights and instructions as cold as in a run.\n\n"
         f"{text}\n\n{len(rows)} networks; geometric mean: {mean:.2f} times as fast as the best of the others; least: {least:.2f}.\n"
     )
     print(

@@ -56,15 +56,21 @@ int cpu_threads(void);
 /* How exact functions are (07 §7.5.6). Aggressive changes compiler flags too: there are no values that are not numbers. */
 enum { FAST_MATH_PRECISE, FAST_MATH_REFERENCE, FAST_MATH_AGGRESSIVE };
 enum { TARGET_CPU_NAME = 32 };
+/* Kernels of a network, where a GPU lets launches overlap: begin when the ones before have ended; begin while they end, and wait; let the
+ * next ones begin, too, once half of their slices are done. */
+enum { OVERLAP_NONE, OVERLAP_WAITS, OVERLAP_HALF };
 typedef struct {
   TargetKind kind;
   HwParams hw;
   GpuMachine gpu;            /* of GPU targets */
   int32_t fast_math;         /* FAST_MATH_... */
   bool mali;
-  bool overlap;              /* kernels wait by themselves for the launch before, where a GPU lets them begin early */
+  int32_t overlap;           /* OVERLAP_... */
   char cpu[TARGET_CPU_NAME]; /* the processor that the C compiler makes code for, "": this one */
 } Target;
+static inline int target_overlap(const Target *t) {
+  return t->kind == TG_CUDA && gpu_overlaps(&t->gpu) ? t->overlap : OVERLAP_NONE;
+}
 /* A target of that kind with its default parameters; sm: for CUDA. */
 Target target_default(TargetKind kind, int sm);
 

@@ -246,6 +246,14 @@ void gen_stmt(Gen *g, const Stmt *s) {
   case ST_STORE: store(g, s); return;
   case ST_ATTR: gen_stmt(g, s->u.attr.body); return;
   case ST_EVAL:
+    if (st_calls(g->c, s, IN_LAUNCH_WAIT)) {
+      gen_launch_wait(g);
+      return;
+    }
+    if (st_calls(g->c, s, IN_LAUNCH_NEXT)) {
+      gen_launch_next(g);
+      return;
+    }
     gen_line(g);
     gx_top(g, s->u.eval.e);
     sb_puts(g->o, ";\n");

@@ -65,15 +65,10 @@ static void prepare(GraphExec *x) {
   x->ready = false;
 }
 
-static void init_step(Init *in, Launch *s, int node) {
-  GraphExec *x = in->x;
-  const GraphNode *n = &x->g->node[node];
-  s->node = node;
-  s->module = in->find(in->env, n->func);
-  if (!s->module)
-    err_raise(x->e, NS_ERR_VALUE, "the library has no function %s, which node %s calls", n->func, n->name);
-  s->n_args = n->n_in + n->n_out;
-  const Manifest *m = dev_manifest(s->module);
+/* Does the program take what the node passes? */
+static void check_step(const GraphExec *x, const Launch *s, const DevModule *module) {
+  const GraphNode *n = &x->g->node[s->node];
+  const Manifest *m = dev_manifest(module);
   if (m->n_args != s->n_args)
     err_raise(x->e, NS_ERR_VALUE, "node %s passes %d tensors, %s takes %d", n->name, (int)s->n_args, n->func,
               m->n_args);
@@ -83,6 +78,17 @@ static void init_step(Init *in, Launch *s, int node) {
       err_raise(x->e, NS_ERR_VALUE, "node %s: tensor %d has %lld bytes, %s wants %lld", n->name, k, (long long)en->span,
                 n->func, (long long)m->arg[k].bytes);
   }
+}
+
+static void init_step(Init *in, Launch *s, int node) {
+  GraphExec *x = in->x;
+  const GraphNode *n = &x->g->node[node];
+  s->node = node;
+  s->module = in->find(in->env, n->func);
+  if (!s->module)
+    err_raise(x->e, NS_ERR_VALUE, "the library has no function %s, which node %s calls", n->func, n->name);
+  s->n_args = n->n_in + n->n_out;
+  check_step(x, s, s->module);
   s->args = arena_array(x->arena, void *, s->n_args);
 }
 
@@ -239,6 +245,22 @@ void graph_exec_bind(GraphExec *x, int entry, void *ptr) {
     if (same[i]) x->data[i] = ptr ? (char *)ptr + g->entry[i].at : x->own[i];
   x->bound[entry] = ptr;
   arena_release(x->arena, mark);
+  prepare(x);
+}
+
+void graph_exec_use(GraphExec *x, const char *func, DevModule *m) {
+  int found = 0;
+  err_check(x->e, dev_type(x->d) != DEV_CPU, "programs of a network on a CPU cannot be changed: compile it again");
+  for (int pass = 0; pass < 2; pass++) /* nothing changes if a node does not fit */
+    for (int i = 0; i < x->n_steps; i++) {
+      Launch *s = &x->step[i];
+      if (strcmp(x->g->node[s->node].func, func) != 0) continue;
+      if (pass == 0)
+        check_step(x, s, m), found++;
+      else
+        s->module = m;
+    }
+  err_check(x->e, found > 0, "no node of the network calls %s", func);
   prepare(x);
 }
 

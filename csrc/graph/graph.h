@@ -88,6 +88,8 @@ void graph_exec_bind(GraphExec *x, int entry,
                      void *ptr); /* memory of the caller instead of our own; NULL: ours again */
 /* How many inputs a run needs that have got no value, and their names ('a', 'b', ... and 7 more) as far as they fit. */
 int graph_exec_unset(const GraphExec *x, char *names, size_t size);
+/* Nodes that call func run m from now on, a program of the same tensors. Not on a CPU, where workspaces were placed for the old one. */
+void graph_exec_use(GraphExec *x, const char *func, DevModule *m);
 void graph_exec_replay(GraphExec *x, bool on); /* CUDA graph replay, on by default */
 void graph_exec_run(GraphExec *x);             /* asynchronous on GPUs; NS_ERR_VALUE if an input has got no value */
 /* Mean seconds of `number` runs, device idle before and after. Inputs without a value are zeros (or what was there). */

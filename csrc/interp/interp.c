@@ -50,6 +50,7 @@ static void bind_args(Run *r, const Func *f, void *const *args) {
   for (int i = 0; i < f->n_args; i++) {
     if (!args[i]) err_raise(r->err, NS_ERR_VALUE, "argument %d of the program has no data", i);
     bind(r, f->arg[i], args[i]);
+    r->mem[f->arg[i]]->others = !func_is_constant(f, f->arg[i]);
   }
 }
 
@@ -92,7 +93,10 @@ static void run_program(void *arg) {
   for (int i = 0; i < p->n_kernels; i++) st_visit(p->f.ctx, p->kernel[i].body, count_binder, NULL, r);
   set_up(r);
   bind_args(r, &p->f, j->args);
-  for (int i = 0; i < p->n_work; i++) bind(r, p->work[i], NULL);
+  for (int i = 0; i < p->n_work; i++) {
+    bind(r, p->work[i], NULL);
+    r->mem[p->work[i]]->others = true;
+  }
   for (int i = 0; i < p->n_kernels; i++) {
     const Kernel *k = &p->kernel[i];
     check_params(r, k);

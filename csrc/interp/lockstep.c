@@ -336,6 +336,7 @@ void run_launch(Run *r, const Stmt *s) {
   bool on[MAX_THREADS];
   memset(on, 1, sizeof on);
   r->cluster = cluster_begin(r, s);
+  launch_begin(r, s);
   for (int64_t z = 0; z < r->grid_dim[2]; z += cluster_size(r))
     for (int64_t y = 0; y < r->grid_dim[1]; y++)
       for (int64_t x = 0; x < r->grid_dim[0]; x++) {

@@ -26,6 +26,7 @@ typedef struct {
   DType type; /* of one element */
   int32_t size, rank;
   bool fixed_block; /* global memory: threads of different blocks conflict too */
+  bool others;      /* other launches may write it */
   uint8_t *data;
   Shadow *shadow;
   int64_t n, *min, *extent; /* the realized region; multi-dimensional form only */
@@ -65,6 +66,7 @@ typedef struct {
   struct Flight *flight; /* warp.c: copies of the block's threads that have not arrived; NULL: none yet */
   struct Groups *groups; /* group.c: products of the block's warpgroups that are under way; NULL: none yet */
   struct Cluster *cluster; /* of the kernel */
+  bool waits, waited[MAX_THREADS]; /* the kernel waits for the launch before it; which threads of the block have done so */
   int64_t steps, max_steps, misaligned;
 } Run;
 
@@ -130,6 +132,11 @@ int cluster_size(const Run *r);
 bool cluster_past(const Run *r); /* what follows is for the second time that the block runs */
 void cluster_wait(Run *r);
 void cluster_read(Run *r, const ExprId *args);
+/* overlap.c: launches that begin while the ones before them end */
+void launch_begin(Run *r, const Stmt *kernel);
+void launch_block(Run *r); /* a block begins */
+bool exec_launch(Run *r, const Stmt *s); /* by one thread; false: s is something else */
+void launch_touch(Run *r, const Mem *m, const char *how); /* the thread that runs reads, or writes, it */
 bool in_lockstep(Run *r, const Stmt *s);
 bool uses_barriers(Run *r, const Stmt *s);
 int expr_flags(Run *r, ExprId e);

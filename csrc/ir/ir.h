@@ -89,6 +89,8 @@ typedef enum {
   IN_WARP_SYNC,       /* all lanes of a warp: each sees what the others have stored in shared memory */
   IN_CLUSTER_SYNC,    /* all threads of all blocks of the cluster */
   IN_CLUSTER_READ,    /* LOAD local, LOAD shared, n: a float32 that lies there in block n of the cluster */
+  IN_LAUNCH_WAIT,     /* until the launch before has completed; a thread touches no memory that it may write before */
+  IN_LAUNCH_NEXT,     /* the launch behind may begin, as far as this block is concerned */
   IN_COUNT
 } Intrin;
 /* Of the factors; sums are float32. TF32X3: hi = x as TF32, lo = x - hi as TF32; lo hi + hi lo + hi hi, added to c at once. */

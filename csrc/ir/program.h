@@ -31,6 +31,12 @@ typedef struct {
   int64_t tensor_bytes; /* of all tensors of the computation before it was scheduled; 0: not known */
 } Func;
 
+static inline bool func_is_constant(const Func *f, BufferId b) {
+  for (int i = 0; i < f->n_args && i < 64; i++)
+    if (f->arg[i] == b) return f->constant >> i & 1;
+  return false;
+}
+
 typedef struct { /* one GPU kernel or one CPU top-level region; 07 §7.5.8 */
   const char *name;
   Stmt *body;

@@ -51,4 +51,5 @@ void pass_sync(Func *f);    /* barriers; raises when one would fall inside a div
 void pass_allreduce(Func *f);
 void pass_intrinsics(Func *f); /* floor division, sigmoid, ... */
 void pass_scalars(Func *f);    /* GPU: private arrays become variables */
+void pass_overlap(Func *f);    /* CUDA: where a kernel waits for the launch before it, and lets the next one begin */
 #endif

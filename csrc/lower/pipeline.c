@@ -24,7 +24,8 @@ static const LowPass PASSES[] = {{"simplify", pass_simplify},
                                  {"sync", pass_sync},
                                  {"allreduce", pass_allreduce},
                                  {"intrinsics", pass_intrinsics},
-                                 {"scalars", pass_scalars}};
+                                 {"scalars", pass_scalars},
+                                 {"overlap", pass_overlap}};
 const LowPass *low_passes(int *n) {
   *n = NS_COUNT(PASSES);
   return PASSES;

@@ -78,6 +78,7 @@ typedef struct {
   int passes; /* that the interpreter runs after; -1: all, and the kernels are cut out */
   void *const *data;
   int64_t max_steps;
+  uint64_t constant;
   char *source, *manifest;
   InterpReport report;
 } Job;
@@ -99,6 +100,7 @@ static void do_interp(void *arg) {
   int n;
   const LowPass *pass = low_passes(&n);
   Func f = py_lowering_loops(&j->l, j->l.copy.s, LOW_CODE);
+  f.constant = j->constant;
   if (j->passes > 0)
     low_check_legal(&f);
   else
@@ -150,11 +152,13 @@ static PyObject *py_interp(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw)
   PyObject *state, *list, *out = NULL;
   const char *stage = "program";
   long long max_steps = 100000000;
+  unsigned long long constant = 0;
   Target t;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&O|$sL", PY_NAMES("state", "target", "arrays", "stage", "max_steps"),
-                                   PyState_Type, &state, py_target, &t, &list, &stage, &max_steps))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!O&O|$sLK",
+                                   PY_NAMES("state", "target", "arrays", "stage", "max_steps", "constant"),
+                                   PyState_Type, &state, py_target, &t, &list, &stage, &max_steps, &constant))
     return NULL;
-  Job j = {.l.t = t, .passes = stage_of(stage), .max_steps = max_steps};
+  Job j = {.l.t = t, .passes = stage_of(stage), .max_steps = max_steps, .constant = constant};
   if (j.passes < -1)
     return PyErr_Format(PyExc_ValueError, "stage must be \"loops\", \"program\" or one of PASSES, not '%s'", stage);
   Arrays a;
@@ -194,13 +198,13 @@ static PyMethodDef METHODS[] = {
      "program(schedule or state, args or None, target, name) -> (source, manifest). Raises ValueError for a schedule "
      "that is illegal on the target."},
     {"interp", PY_KEYWORDS(py_interp),
-     "interp(state, target, arrays, *, stage=\"program\", max_steps=100000000)\n--\n\n"
+     "interp(state, target, arrays, *, stage=\"program\", max_steps=100000000, constant=0)\n--\n\n"
      "Execute the program of a State on the CPU with checking, GPU programs included.\n\n"
      "arrays: one C-contiguous array per tensor of the DAG, in its order; outputs are written. stage: \"loops\" (the\n"
      "multi-dimensional loop program), the name of a pass (one of PASSES: the program after it; ValueError if the "
      "schedule\nis illegal) or \"program\" (the kernels that code is generated from). Returns a dict: findings\n(list "
      "of str; empty means clean), steps, misaligned. Raises ValueError on bad arrays or when max_steps is "
-     "exceeded."},
+     "exceeded.\nBit k of constant: no kernel writes to tensor k while its network runs."},
     {"interp_dag", py_interp_dag, METH_VARARGS,
      "interp_dag(dag, arrays)\n--\n\nReference evaluation of a ComputeDAG, one element at a time, without any "
      "schedule.\n\n"

@@ -17,6 +17,8 @@ typedef struct {
   PyExec *o;
   int entry, number;
   void *ptr, *host;
+  const char *func;
+  DevModule *module;
   bool on;
   double seconds, *each;
   bool *flag;
@@ -218,6 +220,7 @@ static PyObject *exec_bound(PyObject *self, PyObject *entry) {
 static void run_body(void *arg) { graph_exec_run(((Call *)arg)->o->x); }
 ERR_BODY(time_body, Call *c, c->seconds = graph_exec_time(c->o->x, c->number))
 ERR_BODY(nodes_body, Call *c, graph_exec_node_times(c->o->x, c->number, c->flag, c->each))
+ERR_BODY(use_body, Call *c, graph_exec_use(c->o->x, c->func, c->module))
 static void replay_body(void *arg) { graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on); }
 
 static PyObject *exec_unset(PyObject *self, PyObject *Py_UNUSED(none)) {
@@ -263,6 +266,26 @@ static PyObject *exec_node_times(PyObject *self, PyObject *args) {
   PyMem_Free(c.flag);
   return out;
 }
+static PyObject *exec_use(PyObject *self, PyObject *args) {
+  Call c = {.o = (PyExec *)self};
+  PyObject *module;
+  if (!PyArg_ParseTuple(args, "sO!", &c.func, PyDevModule_Type, &module)) return NULL;
+  if (((PyDevModule *)module)->dev != c.o->dev)
+    return PyErr_Format(PyExc_TypeError, "module for %s must be a DeviceModule of the executor's device", c.func);
+  c.module = ((PyDevModule *)module)->mod;
+  PyObject *key = PyUnicode_FromString(c.func), *old = key ? PyDict_GetItemWithError(c.o->modules, key) : NULL;
+  Py_XINCREF(old); /* it runs until the other one does */
+  bool ok = key && !PyErr_Occurred() && PyDict_SetItem(c.o->modules, key, module) == 0;
+  if (ok && !py_dev_call(c.o->dev, use_body, &c)) {
+    PyObject *type, *value, *tb;
+    PyErr_Fetch(&type, &value, &tb);
+    if ((old ? PyDict_SetItem(c.o->modules, key, old) : PyDict_DelItem(c.o->modules, key)) != 0) py_clear();
+    PyErr_Restore(type, value, tb);
+    ok = false;
+  }
+  PY_DROP(key, old);
+  return py_none(ok);
+}
 static PyObject *exec_replay(PyObject *self, PyObject *arg) {
   Call c = {.o = (PyExec *)self, .on = PyObject_IsTrue(arg) == 1};
   return py_none(!PyErr_Occurred() && py_dev_call(c.o->dev, replay_body, &c));
@@ -294,6 +317,9 @@ static PyMethodDef EXEC_METHODS[] = {
     {"node_times", exec_node_times, METH_VARARGS,
      "node_times(number, weights=()): seconds per node; on a GPU each kernel alone, the entries `weights` as cold as "
      "in a run; on a CPU within the run."},
+    {"use", exec_use, METH_VARARGS,
+     "use(function, module): its nodes run that DeviceModule from now on, a program of the same tensors; not on a "
+     "CPU."},
     {"replay", exec_replay, METH_O, "replay(on): whether runs are captured into a CUDA graph."},
     {NULL, NULL, 0, NULL}};
 

@@ -30,7 +30,7 @@ static const PyField MACHINE[] = {FIELD(GpuMachine, sm, FIELD_I32),
                                   FIELDS_END};
 /* A field of the target more: its member in base/machine.h and one line here. */
 static const PyField OPTIONS[] = {FIELD_IN(Target, fast_math, FIELD_I32, 0, 2, NULL), FIELD(Target, mali, FIELD_BOOL),
-                                  FIELD(Target, overlap, FIELD_BOOL),
+                                  FIELD_IN(Target, overlap, FIELD_I32, OVERLAP_NONE, OVERLAP_HALF, NULL),
                                   FIELD_IN(Target, cpu, FIELD_CHARS, 0, TARGET_CPU_NAME, NULL), FIELDS_END};
 static const char *const KIND[] = {[TG_CPU] = "llvm", [TG_CUDA] = "cuda", [TG_OPENCL] = "opencl"};
 
@@ -87,8 +87,8 @@ static PyObject *target_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   int sm = 0;
   TargetKind kind;
   if (!rest) return NULL;
-  if (!PyArg_ParseTuple(args, "s|O;Target(kind, hw=None, *, sm=0, fast_math=1, mali=False, overlap=False, cpu=\"\")",
-                        &name, &hw))
+  if (!PyArg_ParseTuple(args, "s|O;Target(kind, hw=None, *, sm=0, fast_math=1, mali=False, overlap=0, cpu=\"\")", &name,
+                        &hw))
     goto fail;
   if (!kind_named(name, &kind)) goto fail;
   PyObject *v;
@@ -246,7 +246,7 @@ static const PyType_Slot TARGET_SLOTS[] = {{Py_tp_getattro, target_get},
 static const PyClass CLASSES[] = {
     PY_CLASS("Target", sizeof(PyTarget), .type = &PyTarget_Type, .create = target_create, .drop = py_free_object,
              .methods = METHODS, .more = TARGET_SLOTS,
-             .doc = "Target(kind, hw=None, *, sm=0, fast_math=1, mali=False, overlap=False, cpu=\"\")\n--\n\n"
+             .doc = "Target(kind, hw=None, *, sm=0, fast_math=1, mali=False, overlap=0, cpu=\"\")\n--\n\n"
                     "What programs are made for: kind (\"llvm\", \"cuda\", \"opencl\"), the eight hardware "
                     "parameters, options; machine: the GPU's description.")};
 int py_init_target(PyObject *m) {

@@ -164,7 +164,7 @@ class Target:
     sm: int
     fast_math: int
     mali: bool
-    overlap: bool
+    overlap: int
     cpu: str
     machine: dict[str, Any] | None
     matrix_peak: float
@@ -176,7 +176,7 @@ class Target:
         sm: int = 0,
         fast_math: int = 1,
         mali: bool = False,
-        overlap: bool = False,
+        overlap: int = 0,
         cpu: str = "",
     ) -> Target: ...
 

@@ -32,7 +32,7 @@ def _hardware(target):
     )
 
 
-def engine_of(target, overlap=False):
+def engine_of(target, overlap=0):
     """A target as the engine takes it, for schedules that are already made."""
     return target.engine(_hardware(target), overlap=overlap)
 

@@ -456,7 +456,7 @@ class Target:
         """Same as `target_device_type`."""
         return self.kind.device_type
 
-    def engine(self, hardware=None, sm=None, overlap=False):
+    def engine(self, hardware=None, sm=None, overlap=0):
         """The target as the engine takes it, a ``_core.Target``.
 
         Parameters
@@ -465,8 +465,9 @@ class Target:
             Hardware parameters in the order of ``HardwareParams``; without them the limits that every device of the kind has.
         sm : int, optional
             Another compute capability than `arch` says: 90 for sm_90.
-        overlap : bool
-            Kernels of CUDA wait by themselves for the launch before them, so that they may begin while it ends.
+        overlap : int
+            1: kernels of CUDA wait by themselves for the launch before them, so that they may begin while it ends; 2: those whose slices
+            are copied ahead let the next one begin, too, once half of them are done.
 
         Returns
         -------

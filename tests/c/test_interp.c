@@ -358,10 +358,65 @@ static void warps_meet(void **state) {
   }
 }
 
+/* B = A + C of a thread in each of two blocks; C is a constant. A letter each: w waits for the launch before, n lets the next one begin,
+ * c reads C, a reads A, o stores the sum, i does so in one block only. */
+static InterpReport launches(Fixture *f, const char *what, float *out) {
+  IrCtx *c = f->c;
+  BufferId arg[] = {buffer(c, "A", SC_GLOBAL, true, 2), buffer(c, "C", SC_GLOBAL, true, 2),
+                    buffer(c, "B", SC_GLOBAL, true, 2)},
+           l = buffer(c, "L", SC_LOCAL, false, 2);
+  VarId t = var(c, "t"), z = var(c, "z");
+  ExprId at = ex_var(c, z), zero = ex_i32(c, 0), one = ex_i32(c, 1), sum = ex_add(c, load(c, l, zero), load(c, l, one));
+  Stmt *body = NULL, *next;
+  for (const char *w = what; *w; w++) {
+    switch (*w) {
+    case 'w': next = st_eval(c, ex_call(c, IN_LAUNCH_WAIT, DT_I32, 0, NULL)); break;
+    case 'n': next = st_eval(c, ex_call(c, IN_LAUNCH_NEXT, DT_I32, 0, NULL)); break;
+    case 'c': next = store(c, l, one, load(c, arg[1], at)); break;
+    case 'a': next = store(c, l, zero, load(c, arg[0], at)); break;
+    case 'i': next = st_if(c, ex_bin(c, IR_LT, at, one), false, store(c, arg[2], at, sum), NULL); break;
+    default: next = store(c, arg[2], at, sum); break;
+    }
+    body = body ? seq(c, body, next) : next;
+  }
+  Stmt *k = loop(c, z, 2, FOR_BLOCK_X, loop(c, t, 1, FOR_THREAD_X, st_alloc(c, l, body)));
+  BufferId *copy = arena_copy(ir_arena(c), arg, sizeof arg);
+  Kernel kernel = {.name = "k", .body = k, .n_param = 3, .param = copy, .grid = {2, 1, 1}, .block = {1, 1, 1}};
+  Program p = {
+      .f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 3, .arg = copy, .flat = true, .constant = 2},
+      .n_kernels = 1,
+      .kernel = &kernel};
+  float a[] = {1, 2}, b[] = {10, 20};
+  return interp_run_program(&p, (void *[]){a, b, out}, 0);
+}
+static void overlapping_launches(void **state) {
+  Fixture *f = *state;
+  static const char *const RIGHT[] = {"cwao", "wcao", "cwnao", "wacon", "wcaoacw", "cao"},
+                           *const WRONG[][2] = {{"cawo", "'A' is read before"},
+                                                {"cnwao", "may begin before"},
+                                                {"caowcao", "'B' is written before"},
+                                                {"caiwo", "'A' is read before"}};
+  for (size_t i = 0; i < sizeof RIGHT / sizeof *RIGHT; i++) {
+    float out[] = {0, 0};
+    InterpReport r = launches(f, RIGHT[i], out);
+    for (int k = 0; k < r.n; k++) print_message("%s: %s\n", RIGHT[i], r.finding[k]);
+    assert_int_equal(r.n, 0);
+    assert_true(out[0] == 11 && out[1] == 22);
+  }
+  for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
+    float out[] = {0, 0};
+    InterpReport r = launches(f, WRONG[i][0], out);
+    bool found = false;
+    for (int k = 0; k < r.n; k++) found |= strstr(r.finding[k], WRONG[i][1]) != NULL;
+    if (!found) print_message("%s\n", WRONG[i][0]);
+    assert_true(found);
+  }
+}
+
 int main(void) {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-  const struct CMUnitTest tests[] = {T(barriers),     T(clusters),      T(divergent),
-                                     T(double_write), T(uninitialised), T(vectors_and_types),
-                                     T(step_limit),   T(warpgroups),    T(warps_meet)};
+  const struct CMUnitTest tests[] = {
+      T(barriers),          T(clusters),   T(divergent),  T(double_write), T(uninitialised),
+      T(vectors_and_types), T(step_limit), T(warpgroups), T(warps_meet),   T(overlapping_launches)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

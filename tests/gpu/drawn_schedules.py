@@ -93,7 +93,7 @@ def drawn(seed, target):
         for kind, state in picked(rng, p.sample_initial_population())[: CHUNK - n]:
             shapes = " ".join("x".join(map(str, t.shape)) for t in tensors)
             text = f"seed {seed}, case {n}: {kind}, {dtype} (math {math}), {target}, {shapes}\n{core_state(state).steps()}\n{state}"
-            yield text, kind, core_state(state), tensors, p.search_task.target.engine()
+            yield text, kind, core_state(state), tensors, p.search_task.target.engine(overlap=2)
             n += 1
 
 
@@ -102,7 +102,7 @@ def built(seed, target):
     cases = []
     for n, (text, kind, state, tensors, engine) in enumerate(drawn(seed, target)):
         try:
-            source, manifest = _core.candidate_source(state, engine, 0, f"seed{seed}_case{n}")
+            source, manifest = _core.candidate_source(state, engine, 0, f"seed{seed}_case{n}", 2)  # the second tensor: weights
             cases.append(Case(text, kind, manifest, _core.build(engine, source, 0, "")[0], defined(tensors, seed)))
         except (RuntimeError, ValueError) as e:
             raise AssertionError(f"not built: {e}\n{text}") from e

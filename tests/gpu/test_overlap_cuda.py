@@ -9,6 +9,7 @@ import pytest
 
 import nestsmith as ns
 from nestsmith import _core, auto_scheduler, relay, transform
+from nestsmith.compiled import early
 
 pytestmark = pytest.mark.skipif(
     not ns.cuda(0).exist or _core.device_query(2, 0)["sm"] < 90, reason="no CUDA device of compute capability 9.0: " + (ns.cuda(0).why_not or "")
@@ -68,6 +69,29 @@ def test_the_same_bits(monkeypatch, tmp_path):
                 r.run()
             out.append(r.get_output(0).numpy())
         assert np.ptp(out[0]) > 0 and out[0].tobytes() == out[1].tobytes(), f"run {k}"
+
+
+def test_every_program_of_a_network_gives_the_same_bits(monkeypatch, tmp_path):
+    """Without waits, with them, and where the next kernel begins at half: all alike, and drawn kernel by kernel."""
+    function, kept, rng = chain(), [], np.random.default_rng(0)
+    params = {v.name_hint: rng.normal(0, 0.05, (512, 512)).astype("float32") for v in function.params if v.name_hint != "x"}
+    monkeypatch.setattr(early, "chosen", lambda lib, device: kept.append(lib) or lib)
+    ns.compile((ns.IRModule.from_expr(function), params), target="cuda", trials=24, log=str(tmp_path / "log.json"), verbose=0)
+    network = early._Network(kept[0], ns.cuda(0))
+    assert any(len(v) == 3 for v in network.versions.values())
+    core, out = network.core, np.zeros((64, 512), "float32")
+    (x,) = (d[0] for n, d in core.inputs() if n == "x")
+    choices = [network.all_alike(k) for k in range(3)] + [{n: int(rng.integers(len(v))) for n, v in network.versions.items()} for _ in range(5)]
+    data, want = [rng.normal(0, 1, out.shape).astype("float32") for _ in range(RUNS // 8)], []
+    for k, choice in enumerate(choices):
+        assert (network.early(choice) > 0) == (k > 0)
+        for i, value in enumerate(data):
+            core.set(x, value)
+            for _ in range(1 + i % 3):
+                core.run()
+            core.get(core.outputs()[0][0], out)
+            want += [out.tobytes()] * (k == 0)
+            assert np.ptp(out) > 0 and out.tobytes() == want[i], f"choice {k}, run {i}"
 
 
 def test_kernels_begin_early_where_that_is_faster(tmp_path):

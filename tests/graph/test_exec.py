@@ -250,3 +250,40 @@ def test_missing_and_wrong_functions():
         _core.GraphExec(device, graph(), {"twice": 3})
     with pytest.raises(ValueError, match="JSON"):
         _core.GraphExec(device, "no json", {})
+
+
+@pytest.mark.skipif(not ns.opencl(0).exist, reason="no OpenCL device")
+def test_another_program_for_a_function():
+    """An executor takes programs of the same tensors while it is there, and nothing else."""
+    dev, target = ns.opencl(0).handle(), Target("opencl")
+
+    def program(change, shape=(4, 8)):
+        x = te.placeholder(shape, name="X")
+        made = change(x)
+        source, manifest = _core.candidate_source(default_state(_core.ComputeDAG([x, made]), target), target.engine(), 0, "twice")
+        return dev.load(_core.build(target.engine(), source)[0], manifest)
+
+    x = _core.GraphExec(dev, graph(), {"twice": program(lambda t: topi.add(t, t))})
+    data, out = np.arange(32, dtype="float32").reshape(4, 8), np.zeros((4, 8), "float32")
+    x.set(0, data)
+
+    def result():
+        for _ in range(2):
+            x.run()
+        x.get(x.outputs()[0][0], out)
+        return out
+
+    assert (result() == data * 4).all()  # two nodes
+    x.use("twice", program(lambda t: topi.multiply(t, t)))
+    assert (result() == data**4).all()
+    with pytest.raises(ValueError, match="tensor 0 has 128 bytes"):
+        x.use("twice", program(lambda t: topi.add(t, t), (4, 9)))
+    with pytest.raises(ValueError, match="no node of the network calls thrice"):
+        x.use("thrice", program(lambda t: topi.add(t, t)))
+    assert (result() == data**4).all()
+
+
+def test_programs_of_a_network_on_a_cpu_stay():
+    x = _core.GraphExec(ns.cpu(0).handle(), graph(), {"twice": twice()})
+    with pytest.raises(ValueError, match="cannot be changed: compile it again"):
+        x.use("twice", twice())

@@ -79,10 +79,11 @@ def test_winograd_is_never_computed_in_tf32():
 
 
 def right(state, tensors, sm=90):
-    """The program of the state in the interpreter, against the definition."""
+    """The program of the state in the interpreter, against the definition; as in a network whose launches overlap and whose weights are
+    the second tensor."""
     want = defined(tensors)
     data = [*want[:-1], unwritten(want[-1])]
-    report = _core.interp(state, _core.Target("cuda", sm=sm), data, stage="program")
+    report = _core.interp(state, _core.Target("cuda", sm=sm, overlap=2), data, stage="program", constant=2)
     assert report["findings"] == []
     np.testing.assert_array_equal(data[-1], want[-1])
 
@@ -105,6 +106,26 @@ def test_drawn_and_bred_states_are_right(make, math):
     for s in drawn[:3] + bred[:3]:
         assert ("float32x3" in str(s)) == (math == "float32x3")
         right(core_state(s), tensors)
+
+
+@pytest.mark.parametrize("dtype, math", [("float16", None), ("float32", "strict")])
+def test_weights_are_on_their_way_before_the_launch_before_has_ended(dtype, math):
+    """And the next launch may begin at half of the slices: where launches overlap, and where it is known that nobody writes weights."""
+    tensors, seen = dense(33, 64, 512, dtype), Counter()
+    drawn = policy(tensors, math=math).sample_initial_population()
+    for s in [s for s in drawn if has_step(s) and not by_warpgroups(s)][:20]:
+        for overlap, constant, sm in ((2, 2, 90), (2, 0, 90), (1, 2, 90), (2, 2, 80)):
+            target = _core.Target("cuda", sm=sm, overlap=overlap)
+            source = _core.candidate_source(core_state(s), target, 0, "main", constant)[0]
+            kernels = source.split('extern "C"')[1:]
+            assert kernels and all(k.count("griddepcontrol.wait") == (sm == 90) for k in kernels)
+            before, _, after = kernels[0].split("{", 1)[1].partition("griddepcontrol.wait")
+            half = after.count("griddepcontrol.launch_dependents")
+            assert half <= (sm == 90 and overlap == 2) and "launch_dependents" not in before and "&A[" not in (before if after else "")
+            assert sm == 80 or "&B[" not in before or (overlap, constant, half) == (2, 2, 1)
+            if sm == 90:
+                seen[overlap, constant, half, "&B[" in before] += 1
+    assert seen[2, 2, 1, True] > 5 and seen[2, 0, 1, False] > 5 and not seen[1, 2, 1, False]
 
 
 @pytest.mark.full

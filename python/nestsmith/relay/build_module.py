@@ -35,6 +35,7 @@ from .transform.join_in_place import JoinInPlace
 __all__ = ["build", "optimize", "bind_params_by_name", "Program"]
 
 logger = logging.getLogger("nestsmith")
+_TWINS = (1, 2)  # overlap of programs that a network is tried with: they wait; they let the next one begin at half, too
 
 
 class Program:
@@ -45,7 +46,7 @@ class Program:
     (whether a schedule was), `why` (why a found schedule was not
     used), `constant` (parameters that are constants in every call), `relaid` (input -> Packing: inputs whose data must be
     brought into another form), `products` (what they are of where they may be on tensor cores, or ""), `early` (the same program
-    with waits, as `nestsmith.overlap` makes them, or None), `join` and `joined` (what `JoinInPlace` says: None and (0, 0) if nothing)."""
+    with waits, as `nestsmith.overlap` makes them, and one that lets the next begin; or nothing), `join` and `joined` (what `JoinInPlace` says: None and (0, 0) if nothing)."""
 
     __slots__ = (
         "name",
@@ -86,7 +87,7 @@ class Program:
         self.keys, self.found, self.schedule, self.made = [], False, "default", None
         self.source = self.manifest = self.binary = None
         self.cached = False
-        self.constant, self.relaid, self.products, self.early = frozenset(), {}, "", None
+        self.constant, self.relaid, self.products, self.early = frozenset(), {}, "", ()
 
     @property
     def empty(self):
@@ -98,7 +99,7 @@ class Program:
         return sum(1 << k for k, at in enumerate(self.arg_index) if at in self.constant and k < 64)
 
 
-def _engine_target(target, overlap=False):
+def _engine_target(target, overlap=0):
     return target.engine(default_hardware_params(target), overlap=overlap)
 
 
@@ -187,22 +188,23 @@ def _compile(p, found, target, engine, hand, option, stop):
     return p
 
 
-def _compile_both(p, found, target, plain, waiting, option, stop):
-    """`_compile`, and with the second pair of engines again for `early`, if there is one and the GPU can. It takes the same weights."""
-    twin = copy.copy(p)
-    _compile(p, found, target, *plain, option, stop)
-    if not waiting:
-        return
-    try:
-        _compile(twin, found, target, *waiting, option, stop)
-    except RuntimeError as err:
-        if stop.is_set():
-            raise
-        logger.warning("%s: not compiled to begin early: %s", p.name, err)
-        return
-    waits = any(k.get("waits") for k in json.loads(twin.manifest)["kernels"])
-    if waits and (twin.origin, twin.arg_index, twin.relaid) == (p.origin, p.arg_index, p.relaid):
-        p.early = twin
+def _compile_all(p, found, target, pairs, option, stop):
+    """`_compile`, and with all pairs of engines but the first again for `early`, where the GPU can. They take the same weights."""
+    twins = [copy.copy(p) for _ in pairs[1:]]
+    _compile(p, found, target, *pairs[0], option, stop)
+    early = []
+    for twin, pair in zip(twins, pairs[1:]):
+        try:
+            _compile(twin, found, target, *pair, option, stop)
+        except RuntimeError as err:
+            if stop.is_set():
+                raise
+            logger.warning("%s: not compiled to begin early: %s", p.name, err)
+            continue
+        waits = any(k.get("waits") for k in json.loads(twin.manifest)["kernels"])
+        if waits and (twin.origin, twin.arg_index, twin.relaid) == (p.origin, p.arg_index, p.relaid):
+            early.append(twin)
+    p.early = tuple(early)
 
 
 def _can_join(target, templates):
@@ -219,7 +221,7 @@ def compile_module(mod, target):
     if config.get("relay.join_in_place") and _can_join(target, templates):
         fused = JoinInPlace()(fused)
     kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")
-    overlaps = [config.get("nestsmith.overlap", False)] + [True] * config.get("relay.early_twins", False)
+    overlaps = [int(config.get("nestsmith.overlap", False)), *(_TWINS if config.get("relay.early_twins", False) else ())]
     option = provider.layout(target) if provider else 0
     constant, _ = extract.constants_of(fused, calls)
     prepared, failed = [], []
@@ -233,10 +235,10 @@ def compile_module(mod, target):
     jobs = [(p, found) for p, found in prepared if not p.empty]
     engines, made = [_engine_target(target, o) for o in overlaps], any(p.made for p, _ in jobs)
     hands = [engine_of(target, o) for o in overlaps] if made else engines  # here: drivers are not asked by two threads at once
-    plain, waiting = (*zip(engines, hands), None)[:2]
+    pairs = list(zip(engines, hands))
     stop, pool = _core.Stop(), ThreadPoolExecutor(max_workers=max(1, min(len(jobs), os.cpu_count() or 1)))
     try:
-        for done in [pool.submit(_compile_both, p, found, target, plain, waiting, option, stop) for p, found in jobs]:
+        for done in [pool.submit(_compile_all, p, found, target, pairs, option, stop) for p, found in jobs]:
             done.result()
     finally:  # after an error or Ctrl-C the others do not matter any more
         stop.set()
