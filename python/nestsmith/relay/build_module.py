@@ -46,7 +46,8 @@ class Program:
     (whether a schedule was), `why` (why a found schedule was not
     used), `constant` (parameters that are constants in every call), `relaid` (input -> Packing: inputs whose data must be
     brought into another form), `products` (what they are of where they may be on tensor cores, or ""), `early` (the same program
-    with waits, as `nestsmith.overlap` makes them, and one that lets the next begin; or nothing), `join` and `joined` (what `JoinInPlace` says: None and (0, 0) if nothing)."""
+    with waits, as `nestsmith.overlap` makes them, and one that lets the next begin; or
+    nothing), `join` and `joined` (what `JoinInPlace` says: None and (0, 0) if nothing)."""
 
     __slots__ = (
         "name",

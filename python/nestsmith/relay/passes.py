@@ -32,7 +32,7 @@ _CONFIGS = {
     "relay.winograd": "str: 'auto' (default), 'never', 'always' or 'fastest' for 3x3 stride-1 NHWC convolutions; never with TF32",
     "relay.column_weights": "bool: ColumnWeights runs, for dense layers of many rows on GPUs",
     "relay.for_tensor_cores": "bool: ForTensorCores runs: channels and weights of convolutions as tensor cores copy them best",
-    "relay.early_twins": "bool: programs for CUDA are compiled without waits, with them (nestsmith.overlap), and so that the next kernel may begin at half, to be compared",
+    "relay.early_twins": "bool: programs for CUDA are compiled without waits, with them, and so that the next one may begin, to be compared",
     "relay.fill_channels": "bool: FillChannels runs, for last convolutions whose channels do not fill the vectors of a CPU",
     "relay.flat_weights": "bool: FlatWeights runs, for dense layers behind flattened images of NHWC convolutions",
     "relay.join_in_place": "bool: JoinInPlace runs: kernels write the parts of concatenations where they will lie, on CPUs",
