@@ -98,8 +98,6 @@ void gen_launch_next(Gen *g) {
   gen_linef(g, "asm volatile(\"griddepcontrol.launch_dependents;\");\n#endif\n");
 }
 
-static bool is_wait(IrCtx *c, const Stmt *s, void *arg) { return (void)arg, st_calls(c, s, IN_LAUNCH_WAIT); }
-
 void gen_gpu_kernel(Gen *g) {
   const Kernel *k = g->k;
   int64_t threads = k->block[0] * k->block[1] * k->block[2];
@@ -121,7 +119,7 @@ void gen_gpu_kernel(Gen *g) {
   }
   sb_puts(g->o, ") {\n");
   g->indent = 1;
-  if (gen_waits(g->p) && !st_any(g->c, k->body, is_wait, NULL)) gen_launch_wait(g);
+  if (gen_waits(g->p) && !st_waits(g->c, k->body)) gen_launch_wait(g);
   Shared sh = {.dynamic = gen_dynamic_shared(g->p, k) > 0};
   int32_t align = SHARED_ALIGN;
   gen_walk(g, k->body, NULL, strictest, &align);

@@ -264,18 +264,19 @@ static void cuda_fill(Device *d, void *dst, int byte, size_t n) {
 
 /* ---- modules ---- */
 /* Blocks of a kernel begin on a multiprocessor where others still run only if both want its memory divided alike. Half of it shared is
- * enough for most, and what is asked for here; on an H100 as fast as the driver's choice without early launches. */
-static CUresult divide_alike(const Device *d, Cuda *c, CUfunction f, const ManKernel *k) {
+ * enough for most, and what is asked for here; on an H100 as fast as the driver's choice without early launches. A wish: a driver that
+ * does not grant it launches later. */
+static void divide_alike(const Device *d, Cuda *c, CUfunction f, const ManKernel *k) {
+  enum { PERCENT = 50 };
   const GpuMachine *g = &d->info.gpu;
   int shared = 0;
-  CUresult r = c->api.func_get(&shared, CU_FN_SHARED_BYTES, f);
-  int64_t threads = k->block[0] * k->block[1] * k->block[2], blocks = k->grid[0] * k->grid[1] * k->grid[2],
+  if (!k->waits || !gpu_overlaps(g) || g->sms < 1 || c->api.func_get(&shared, CU_FN_SHARED_BYTES, f)) return;
+  int64_t threads = k->block[0] * k->block[1] * k->block[2],
+          blocks = i64_ceildiv(k->grid[0] * k->grid[1] * k->grid[2], g->sms),
           room = threads > 0 ? (int64_t)g->max_warps * GPU_WARP / threads : 0,
           each = shared + k->dyn_shared_bytes + g->shared_reserve;
-  if (r || g->sms < 1) return r;
-  blocks = i64_ceildiv(blocks, g->sms);
-  if (blocks > room) blocks = room;
-  return blocks * each <= g->shared_bytes / 2 ? c->api.func_set(f, CU_FN_CARVEOUT, 50) : r;
+  if ((blocks < room ? blocks : room) * each * 100 <= (int64_t)g->shared_bytes * PERCENT)
+    c->api.func_set(f, CU_FN_CARVEOUT, PERCENT);
 }
 
 static void load_kernels(DevModule *m, Cuda *c, Loaded *to) {
@@ -292,7 +293,7 @@ static void load_kernels(DevModule *m, Cuda *c, Loaded *to) {
     if (k->dyn_shared_bytes > 0)
       TRY(d, c->api.func_set(to->func[i], CU_FN_MAX_DYNAMIC_SHARED, (int)k->dyn_shared_bytes),
           "raising the shared memory limit");
-    if (k->waits) TRY(d, divide_alike(d, c, to->func[i], k), "dividing a multiprocessor's memory");
+    divide_alike(d, c, to->func[i], k);
   }
 }
 
@@ -338,15 +339,22 @@ static void cuda_load(DevModule *m, const void *binary, size_t n) {
   load_copy(m, c, 0);
 }
 
-static void cuda_unload(DevModule *m) {
+/* The graph of the last timing, and copies from `first` on. */
+static void forget(DevModule *m, int first) {
   Cuda *c = m->dev->impl;
   CudaCode *code = m->code;
   if (m->dev->lost || c->api.ctx_set(c->ctx) != 0) return;
   c->api.stream_sync(c->stream);
   if (code->timed) c->api.graph_exec_free(code->timed);
-  for (int i = 0; i < COPIES; i++)
+  code->timed = NULL;
+  for (int i = first; i < COPIES; i++) {
     if (code->at[i].mod) c->api.module_free(code->at[i].mod);
+    code->at[i] = (Loaded){0};
+  }
 }
+
+static void cuda_unload(DevModule *m) { forget(m, 0); }
+static void cuda_forget(DevModule *m) { forget(m, 1); }
 
 /* Early: it may begin while the launch before it ends. Only a launch can be overtaken so, no copy. */
 static CUresult launch(Cuda *c, CUfunction f, const ManKernel *k, void **params) {
@@ -401,6 +409,29 @@ static CUgraphExec end_capture(Device *d, Cuda *c) {
   c->api.graph_free(g);
   if (r) failed(d, r, "instantiating a graph");
   return x;
+}
+
+/* A launch behind a single one may begin early, for that has waited for all before it. */
+static bool cuda_graph_behind(Device *d, int n, void *const *nodes) {
+  Cuda *c = enter(d);
+  const char *s = getenv("NESTSMITH_CUDA_BRANCHES");
+  if (!c->api.capture_behind || !c->api.capture_info || (s && strcmp(s, "0") == 0)) return false;
+  enum { IN_PLACE_OF_THE_LAST = 1 };
+  TRY(d, c->api.capture_behind(c->stream, (CUgraphNode *)(uintptr_t)nodes, (size_t)n, IN_PLACE_OF_THE_LAST),
+      "capturing kernels side by side");
+  c->after_launch = n == 1;
+  return true;
+}
+
+static void *cuda_graph_last(Device *d) {
+  Cuda *c = enter(d);
+  int status;
+  unsigned long long id;
+  CUgraph g;
+  const CUgraphNode *last;
+  size_t n;
+  TRY(d, c->api.capture_info(c->stream, &status, &id, &g, &last, &n), "asking for what was captured last");
+  return n == 1 ? last[0] : NULL;
 }
 
 static DevGraph *cuda_graph_end(Device *d, int *early) {
@@ -616,9 +647,12 @@ static const DevOps CUDA_OPS = {.close = cuda_close,
                                 .run = cuda_run,
                                 .time = cuda_time,
                                 .time_sets = cuda_time_sets,
+                                .forget = cuda_forget,
                                 .canary = cuda_canary,
                                 .regs = cuda_regs,
                                 .graph_begin = cuda_graph_begin,
+                                .graph_behind = cuda_graph_behind,
+                                .graph_last = cuda_graph_last,
                                 .graph_end = cuda_graph_end,
                                 .graph_launch = cuda_graph_launch,
                                 .graph_free = cuda_graph_free};

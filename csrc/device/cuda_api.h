@@ -15,6 +15,7 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUgraphNode_st *CUgraphNode;
 
 enum {
   CU_ATTR_MAX_THREADS_PER_BLOCK = 1,
@@ -106,7 +107,10 @@ typedef struct {
   F(graph_exec_free, "cuGraphExecDestroy", (CUgraphExec x))
 /* What a driver may lack. */
 #define CUDA_MORE_FUNCS(F)                                                                                             \
-  F(launch_ex, "cuLaunchKernelEx", (const CUlaunchConfig *how, CUfunction f, void **params, void **extra))
+  F(launch_ex, "cuLaunchKernelEx", (const CUlaunchConfig *how, CUfunction f, void **params, void **extra))              \
+  F(capture_info, "cuStreamGetCaptureInfo_v2",                                                                         \
+    (CUstream q, int *status, unsigned long long *id, CUgraph *g, const CUgraphNode **last, size_t *n))                \
+  F(capture_behind, "cuStreamUpdateCaptureDependencies", (CUstream q, CUgraphNode *nodes, size_t n, unsigned flags))
 
 typedef struct {
   void *lib;

@@ -231,6 +231,10 @@ void dev_forget_cold(Device *d) {
   d->cold_bytes = d->cold_at = 0;
 }
 
+void dev_forget_timing(DevModule *m) {
+  if (ops(m->dev)->forget) ops(m->dev)->forget(m);
+}
+
 static void cold_room(Device *d, size_t want) {
   if (d->cold_bytes >= want) return;
   dev_forget_cold(d);
@@ -321,6 +325,12 @@ void dev_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *
 
 /* ---- graphs ---- */
 int dev_graph_begin(Device *d, bool overlap) { return ops(d)->graph_begin ? ops(d)->graph_begin(d, overlap) : -1; }
+
+bool dev_graph_behind(Device *d, int n, void *const *nodes) {
+  return ops(d)->graph_behind && ops(d)->graph_behind(d, n, nodes);
+}
+
+void *dev_graph_last(Device *d) { return ops(d)->graph_last ? ops(d)->graph_last(d) : NULL; }
 
 DevGraph *dev_graph_end(Device *d, int *early) {
   if (!ops(d)->graph_end)

@@ -55,6 +55,7 @@ double dev_time(DevModule *m, void *const *args, int number,
  * many runs it took, at least number. bytes is 0, or on OpenCL, whose buffers cannot be offset: dev_time. */
 double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes, int *ran);
 void dev_forget_cold(Device *d); /* frees that memory */
+void dev_forget_timing(DevModule *m); /* and what the program keeps for the next timing */
 /* A fixed piece of arithmetic of about 0.2 ms, n times: seconds of each. Equal numbers mean equal clocks and nobody else on
  * the device. Returns how many were stored: 0 if the device cannot. *pace: the least time of it, on a CPU of one core's part,
  * which neighbours hardly change. */
@@ -73,6 +74,9 @@ const char *dev_throttle_name(uint64_t reasons);   /* "" for idle and for what t
  * *early: how many do. */
 typedef struct DevGraph DevGraph; /* the back end's */
 int dev_graph_begin(Device *d, bool overlap);
+/* The next launch of the capture comes behind these nodes, and not behind the last one; false: the device cannot say so. */
+bool dev_graph_behind(Device *d, int n, void *const *nodes);
+void *dev_graph_last(Device *d); /* the node that was captured last */
 DevGraph *dev_graph_end(Device *d, int *early);
 void dev_graph_launch(Device *d, DevGraph *g);
 void dev_graph_free(Device *d, DevGraph *g); /* NULL is allowed */

@@ -18,11 +18,15 @@ typedef struct {
   void (*unload)(DevModule *m);
   void (*run)(DevModule *m, void *const *args);
   double (*time)(DevModule *m, void *const *args, int number, bool flush_l2);
-  /* number runs that take turns with the n_set lists of arguments; may be NULL: the device cannot offset buffers */
+  /* number runs that take turns with the n_set lists of arguments, and whose instructions are in no near cache; may be NULL: the device
+   * cannot offset buffers */
   double (*time_sets)(DevModule *m, void *const *const *set, int n_set, int number, int *ran);
+  void (*forget)(DevModule *m); /* what timing has made and kept; may be NULL */
   int (*canary)(Device *d, int n, double *out, double *pace); /* how many were stored; may be NULL; *pace: as it came, or less */
   void (*regs)(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes); /* may be NULL */
-  int (*graph_begin)(Device *d, bool overlap); /* the four graph entries may be NULL */
+  int (*graph_begin)(Device *d, bool overlap); /* the graph entries may be NULL */
+  bool (*graph_behind)(Device *d, int n, void *const *nodes);
+  void *(*graph_last)(Device *d);
   DevGraph *(*graph_end)(Device *d, int *early);
   void (*graph_launch)(Device *d, DevGraph *g);
   void (*graph_free)(Device *d, DevGraph *g);

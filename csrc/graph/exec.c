@@ -2,7 +2,7 @@
  * prepared argument list per kernel, and `run`, which calls the kernels in node order without allocating. On CUDA the second
  * run with unchanged pointers is captured into one graph, and later runs are a single launch; binding other memory drops the
  * capture. Its kernels begin while the ones before them end, where that is possible; if such a capture fails, plain launches are
- * captured from then on.
+ * captured from then on. Where the network says so, kernels come behind those whose results they need, and run beside others.
  *
  * Memory starts as zeros, and an input without a value stops the run with its name: the result would be a number that
  * means nothing. */
@@ -34,7 +34,7 @@ struct GraphExec {
   Launch *step;
   int32_t n_steps;
   DevGraph *captured;
-  bool replay, overlap;
+  bool replay, overlap, branches;
   int early;    /* kernels of the capture that begin while the ones before them end */
   int32_t runs; /* since the pointers last changed */
 };
@@ -169,7 +169,7 @@ static void init_undo(void *arg) { graph_exec_free(((Init *)arg)->x); }
 
 GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env) {
   GraphExec *x = mem_alloc(e, sizeof *x);
-  *x = (GraphExec){.e = e, .g = g, .d = d, .replay = true, .overlap = true};
+  *x = (GraphExec){.e = e, .g = g, .d = d, .replay = true, .overlap = true, .branches = g->branches};
   err_guard(e, init, init_undo, &(Init){x, find, env});
   return x;
 }
@@ -261,6 +261,8 @@ void graph_exec_use(GraphExec *x, const char *func, DevModule *m) {
         s->module = m;
     }
   err_check(x->e, found > 0, "no node of the network calls %s", func);
+  x->overlap = true;
+  x->branches = x->g->branches;
   prepare(x);
 }
 
@@ -281,6 +283,56 @@ static void launch(void *arg) {
   for (int i = 0; i < x->n_steps; i++) start(&x->step[i]);
 }
 
+/* ---- captures ---- */
+/* The caller's memory for two values may be the same, or overlap: their storages do not tell. */
+static bool distinct(const GraphExec *x) {
+  const Graph *g = x->g;
+  for (int b = 0; b < g->n_entries; b++)
+    for (int e = 0; x->bound[b] && e < g->n_entries; e++) {
+      const char *p = x->data[b], *q = x->data[e];
+      bool apart = p + g->entry[b].span <= q || q + g->entry[e].span <= p;
+      if (g->entry[b].storage != g->entry[e].storage && !apart) return false;
+    }
+  return true;
+}
+
+/* Programs with workspaces run one after the other: they have these once. */
+static void launch_branches(GraphExec *x, GraphStep *step) {
+  int n = x->n_steps, n_ends = 0;
+  bool *followed = arena_array(x->arena, bool, n);
+  void **node = arena_array(x->arena, void *, n), **behind = arena_array(x->arena, void *, n);
+  for (int i = 0; i < n; i++) {
+    step[i] = (GraphStep){.node = x->step[i].node, .group = -1};
+    for (int k = 0; k <= i && step[i].group < 0; k++)
+      if (x->step[k].module == x->step[i].module && dev_manifest(x->step[i].module)->n_work > 0) step[i].group = k;
+  }
+  graph_branches(x->arena, x->g, n, step);
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < step[i].n; k++) {
+      behind[k] = node[step[i].behind[k]];
+      followed[step[i].behind[k]] = true;
+    }
+    if (!dev_graph_behind(x->d, step[i].n, behind))
+      err_raise(x->e, NS_ERR_RUNTIME, "this driver cannot capture kernels side by side");
+    start(&x->step[i]);
+    node[i] = dev_graph_last(x->d);
+  }
+  for (int i = 0; i < n; i++)
+    if (!followed[i]) behind[n_ends++] = node[i];
+  dev_graph_behind(x->d, n_ends, behind);
+}
+
+static void launch_captured(void *arg) {
+  GraphExec *x = arg;
+  if (!x->branches || !distinct(x)) {
+    launch(x);
+    return;
+  }
+  ArenaMark mark = arena_mark(x->arena);
+  launch_branches(x, arena_array(x->arena, GraphStep, x->n_steps));
+  arena_release(x->arena, mark);
+}
+
 static void end_capture(void *arg) {
   GraphExec *x = arg;
   x->captured = dev_graph_end(x->d, &x->early);
@@ -292,7 +344,7 @@ static ErrCode try_capture(GraphExec *x) {
     x->replay = false;
     return NS_OK;
   }
-  ErrCode c = err_try(x->e, launch, x), end = err_try(x->e, end_capture, x);
+  ErrCode c = err_try(x->e, launch_captured, x), end = err_try(x->e, end_capture, x);
   if (c == NS_OK) c = end;
   if (c != NS_OK) forget_capture(x);
   return c;
@@ -300,6 +352,10 @@ static ErrCode try_capture(GraphExec *x) {
 
 static void capture(GraphExec *x) {
   ErrCode c = try_capture(x);
+  if (c != NS_OK && x->branches && !dev_lost(x->d)) {
+    x->branches = false;
+    c = try_capture(x);
+  }
   if (c != NS_OK && x->overlap && !dev_lost(x->d)) {
     x->overlap = false;
     c = try_capture(x);
@@ -372,6 +428,7 @@ static void times_alone(GraphExec *x, int number, const bool *weight, double *se
   ArenaMark mark = arena_mark(x->arena);
   Alone a = {x, number, weight ? all_weights(x, weight) : NULL, x->bytes, seconds};
   ErrCode c = err_try(x->e, each_alone, &a);
+  for (int i = 0; i < x->n_steps; i++) dev_forget_timing(x->step[i].module);
   if (!dev_lost(x->d)) dev_forget_cold(x->d);
   arena_release(x->arena, mark);
   a.weight = NULL;

@@ -166,6 +166,7 @@ static void parse(void *arg) {
   i = 0;
   cJSON_ArrayForEach(o, nodes) parse_node(p, o, i++);
   parse_entries(p, cJSON_GetObjectItemCaseSensitive(p->root, "attrs"));
+  g->branches = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(p->root, "branches"));
   const cJSON *args = array(p, p->root, "arg_nodes", &g->n_args), *heads = array(p, p->root, "heads", &g->n_heads);
   g->arg = arena_array(p->a, int32_t, g->n_args);
   g->head = arena_array(p->a, int32_t, g->n_heads);

@@ -25,8 +25,9 @@ typedef struct {
   int32_t *id;
   int64_t *bytes;
 } GraphPlan; /* id per entry, bytes per storage */
+/* branches: so that nodes of which none reads what another makes may run in any order, or side by side. */
 GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entries, const int64_t *bytes, int n_heads,
-                     const int32_t *heads);
+                     const int32_t *heads, bool branches);
 /* Per entry the concatenation that it is a part of, -1: of none. Raises NS_ERR_VALUE if a part is no kernel's or others read it. */
 const int32_t *graph_wholes(Arena *a, int n_nodes, const GraphNode *nodes, int n_entries, int n_heads,
                             const int32_t *heads);
@@ -50,6 +51,7 @@ typedef struct {
   int32_t n_heads, *head; /* entries of the outputs */
   int32_t n_storage;
   int64_t *storage_bytes;
+  bool branches; /* kernels may run side by side where the device can */
 } Graph;
 Graph *graph_parse(Arena *a, const char *json); /* raises NS_ERR_VALUE naming the field; all memory in a */
 
@@ -61,6 +63,15 @@ typedef struct {
   int64_t bytes, at;
 } GraphWork;
 int64_t graph_places(Arena *a, const Graph *g, int64_t *place, int n_work, GraphWork *work);
+
+/* ---- kernels side by side (branches.c) ----
+ * Per step, the call of a node, the earlier ones that it comes directly behind: those that made what it reads, or that touched the
+ * storage that it writes; steps of one group, from 0 on, one behind the other. */
+typedef struct {
+  int32_t node, group; /* group -1: none */
+  int32_t n, *behind;  /* steps */
+} GraphStep;
+void graph_branches(Arena *a, const Graph *g, int n_steps, GraphStep *step);
 
 /* ---- parameter file (params.c) ---- */
 typedef struct {

@@ -2,7 +2,8 @@
  * for good. A call asks for memory while its arguments still hold theirs, so it never writes where it reads; afterwards
  * storages without readers become free. A free one is taken again if its size is within a factor of 16 of the request:
  * the smallest that is large enough, else the largest smaller one, which then grows (spec 08 §6.1). The parts of a concatenation
- * have its storage, from the first of them on. */
+ * have its storage, from the first of them on. For branches that run side by side a free one is taken only by a node that comes
+ * behind all that has touched it, whatever the order in which the others run. */
 #include "graph/graph.h"
 #include <stdlib.h>
 
@@ -14,7 +15,17 @@ typedef struct {
   int64_t *bytes;
   int32_t *readers;
   bool *free;
+  /* for branches: sets of nodes, `words` long: those before the node at hand, and per storage those that have touched it */
+  int32_t words;
+  uint64_t *before, *touched;
 } Pool_;
+
+/* Does the node at hand come behind all that has touched the storage? */
+static bool behind(const Pool_ *p, int32_t s) {
+  for (int32_t w = 0; w < p->words; w++)
+    if (p->touched[(int64_t)s * p->words + w] & ~p->before[w]) return false;
+  return true;
+}
 
 static int32_t fresh(Pool_ *p, int64_t bytes) {
   p->bytes[p->n] = bytes;
@@ -24,7 +35,7 @@ static int32_t fresh(Pool_ *p, int64_t bytes) {
 static int32_t request(Pool_ *p, int64_t bytes) {
   int32_t above = -1, below = -1;
   for (int32_t s = 0; s < p->n; s++) {
-    if (!p->free[s]) continue;
+    if (!p->free[s] || !behind(p, s)) continue;
     int64_t b = p->bytes[s];
     if (b >= bytes && b / RANGE <= bytes && (above < 0 || b < p->bytes[above])) above = s;
     if (b < bytes && b >= bytes / RANGE && (below < 0 || b > p->bytes[below])) below = s;
@@ -64,12 +75,34 @@ const int32_t *graph_wholes(Arena *a, int n_nodes, const GraphNode *nodes, int n
   return whole;
 }
 
+/* Sets of the nodes that come before each: those whose values it reads, and what comes before these. */
+static uint64_t *nodes_before(Arena *a, int n_nodes, const GraphNode *nodes, int n_entries, int32_t words) {
+  uint64_t *before = arena_array(a, uint64_t, (int64_t)n_nodes * words);
+  int32_t *maker = arena_array(a, int32_t, n_entries);
+  for (int i = 0; i < n_nodes; i++) {
+    uint64_t *own = before + (int64_t)i * words;
+    for (int k = 0; k < nodes[i].n_out; k++) maker[nodes[i].first + k] = i;
+    for (int k = 0; k < nodes[i].n_in; k++) {
+      int m = maker[nodes[i].in[k]];
+      own[m / 64] |= (uint64_t)1 << m % 64;
+      for (int32_t w = 0; w < words; w++) own[w] |= before[(int64_t)m * words + w];
+    }
+  }
+  return before;
+}
+static void touch(Pool_ *p, int32_t s, int node) {
+  if (p->words) p->touched[(int64_t)s * p->words + node / 64] |= (uint64_t)1 << node % 64;
+}
+
 GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entries, const int64_t *bytes, int n_heads,
-                     const int32_t *heads) {
+                     const int32_t *heads, bool branches) {
   Err *e = arena_err(a);
   int32_t *uses = arena_array(a, int32_t, n_entries), *id = arena_array(a, int32_t, n_entries);
-  Pool_ p = {0, id, arena_array(a, int64_t, n_entries), arena_array(a, int32_t, n_entries),
-             arena_array(a, bool, n_entries)};
+  Pool_ p = {.id = id,
+             .bytes = arena_array(a, int64_t, n_entries),
+             .readers = arena_array(a, int32_t, n_entries),
+             .free = arena_array(a, bool, n_entries),
+             .words = branches ? (n_nodes + 63) / 64 : 0};
   for (int i = 0; i < n_nodes; i++) {
     const GraphNode *n = &nodes[i];
     err_check(e, n->first >= 0 && n->n_out >= 1 && n->n_out <= n_entries - n->first,
@@ -79,6 +112,8 @@ GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entrie
       uses[n->in[k]]++;
     }
   }
+  uint64_t *before = branches ? nodes_before(a, n_nodes, nodes, n_entries, p.words) : NULL;
+  p.touched = arena_array(a, uint64_t, (int64_t)n_entries * p.words);
   for (int k = 0; k < n_heads; k++) uses[heads[k]] = FOREVER;
   const int32_t *whole = graph_wholes(a, n_nodes, nodes, n_entries, n_heads, heads);
   for (int i = 0; i < n_nodes; i++) /* the node itself reads its parts until it has had its turn */
@@ -86,6 +121,7 @@ GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entrie
   for (int k = 0; k < n_entries; k++) id[k] = -1;
   for (int i = 0; i < n_nodes; i++) {
     const GraphNode *n = &nodes[i];
+    p.before = branches ? before + (int64_t)i * p.words : NULL;
     for (int k = 0; k < n->n_out; k++) {
       int32_t part = n->first + k, v = whole[part] >= 0 ? whole[part] : part;
       if (id[v] >= 0) {
@@ -103,6 +139,8 @@ GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entrie
         p.readers[id[v]] = uses[v];
       }
     }
+    for (int k = 0; k < n->n_out; k++) touch(&p, id[n->first + k], i);
+    for (int k = 0; k < n->n_in; k++) touch(&p, id[n->in[k]], i);
     for (int k = 0; k < n->n_out; k++)
       if (n->kind == GN_CALL && uses[n->first + k] == 0) drop(&p, id[n->first + k], 0);
     for (int k = 0; k < n->n_in; k++)

@@ -81,6 +81,7 @@ static void one_block(Run *r, const Stmt *s, int64_t z, const bool *on) {
   launch_block(r);
   set_thread(r, 0);
   exec_all(r, s, on);
+  if (!x->first) launch_block_ends(r);
   if (x->read)
     finding(r, FD_RACE, x->buf, "a block may end while others of its cluster read its '%s'",
             ir_buffer(r->c, x->buf)->name);

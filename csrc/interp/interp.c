@@ -50,7 +50,8 @@ static void bind_args(Run *r, const Func *f, void *const *args) {
   for (int i = 0; i < f->n_args; i++) {
     if (!args[i]) err_raise(r->err, NS_ERR_VALUE, "argument %d of the program has no data", i);
     bind(r, f->arg[i], args[i]);
-    r->mem[f->arg[i]]->others = !func_is_constant(f, f->arg[i]);
+    r->mem[f->arg[i]]->constant = func_is_constant(f, f->arg[i]);
+    r->mem[f->arg[i]]->others = !r->mem[f->arg[i]]->constant;
   }
 }
 

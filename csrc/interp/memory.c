@@ -145,7 +145,7 @@ Val mem_load_at(Run *r, Mem *m, int64_t at) {
   BufferId b = m->id;
   Shadow *s = &m->shadow[at];
   int32_t me = self(r);
-  launch_touch(r, m, "read");
+  launch_touch(r, m, false);
   if (concurrent(r, m, s->writer, s->write_epoch, s->write_met, me) && !r->quiet && !wrote_too(r, m, at, me)) {
     char x[64], y[64];
     finding(r, FD_RACE, b, "race on '%s' element %lld: read by %s, written by %s, no barrier between",
@@ -178,7 +178,7 @@ void mem_store_at(Run *r, Mem *m, int64_t at, Val v) {
             (long long)at);
   Shadow *s = &m->shadow[at];
   int32_t me = self(r);
-  launch_touch(r, m, "written");
+  launch_touch(r, m, true);
   uint8_t raw[8], *p = m->data + at * m->size;
   mem_put(m->type, raw, v);
   bool same = s->init && !v.bad && !memcmp(raw, p, (size_t)m->size); /* redundant production is allowed */

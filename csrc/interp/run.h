@@ -26,7 +26,7 @@ typedef struct {
   DType type; /* of one element */
   int32_t size, rank;
   bool fixed_block; /* global memory: threads of different blocks conflict too */
-  bool others;      /* other launches may write it */
+  bool others, constant; /* other launches may write it; no launch does */
   uint8_t *data;
   Shadow *shadow;
   int64_t n, *min, *extent; /* the realized region; multi-dimensional form only */
@@ -136,7 +136,8 @@ void cluster_read(Run *r, const ExprId *args);
 void launch_begin(Run *r, const Stmt *kernel);
 void launch_block(Run *r); /* a block begins */
 bool exec_launch(Run *r, const Stmt *s); /* by one thread; false: s is something else */
-void launch_touch(Run *r, const Mem *m, const char *how); /* the thread that runs reads, or writes, it */
+void launch_block_ends(Run *r);
+void launch_touch(Run *r, const Mem *m, bool write); /* the thread that runs reads, or writes, it */
 bool in_lockstep(Run *r, const Stmt *s);
 bool uses_barriers(Run *r, const Stmt *s);
 int expr_flags(Run *r, ExprId e);

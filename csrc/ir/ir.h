@@ -328,6 +328,7 @@ typedef bool (*StmtVisit)(IrCtx *c, const Stmt *s, void *arg);
 void st_visit(IrCtx *c, const Stmt *s, StmtVisit enter, StmtVisit leave, void *arg);
 bool st_calls(const IrCtx *c, const Stmt *s, Intrin in);         /* is s the evaluation of a call to in? */
 int st_cluster(IrCtx *c, const Stmt *s); /* blocks of the kernel that are a cluster; 1: it knows none */
+bool st_waits(IrCtx *c, const Stmt *s);                          /* does it, or something below, wait for the launch before? */
 bool st_synced(IrCtx *c, const Stmt *s);                         /* a kernel that is made with its barriers (AT_SYNCED)? */
 bool st_any(IrCtx *c, const Stmt *s, StmtVisit test, void *arg); /* is test true of s or of something below? */
 void st_visit_exprs(IrCtx *c, const Stmt *s, ExprVisit f, void *arg); /* every node of the expressions of s itself */

@@ -143,6 +143,9 @@ int st_cluster(IrCtx *c, const Stmt *s) {
   return n;
 }
 
+static bool is_wait(IrCtx *c, const Stmt *s, void *arg) { return (void)arg, st_calls(c, s, IN_LAUNCH_WAIT); }
+bool st_waits(IrCtx *c, const Stmt *s) { return st_any(c, s, is_wait, NULL); }
+
 /* ---- rewriting ---- */
 
 /* What stands below is gone: an if keeps its other branch, a sequence what is left, the rest goes with its body. */

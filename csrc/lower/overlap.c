@@ -1,10 +1,12 @@
 /* overlap: where a kernel of a network waits for the launch before it, and where it lets the launch behind it begin
  * (Target.overlap, OVERLAP_HALF). A kernel whose slices are copied ahead:
  *
- *     copy A 0; copy B 0; commit                copy B 0                         B: weights, which no kernel writes
- *     for kt: S                          =>     wait for the launch before; copy A 0; commit
- *     results                                   for kt: if (kt == half) the launch behind may begin; S
- *                                               results
+ *     copy A 0; copy B 0; commit                copy B 0; copy B 1               B: weights, which no kernel writes
+ *     copy A 1; copy B 1; commit         =>     wait for the launch before; copy A 0; commit; copy A 1; commit
+ *     for kt: S                                 for kt: if (kt == half) the launch behind may begin; S
+ *     results                                   results
+ *
+ * (B 1 is of the first group then: who waits for slice 0 waits for it, too, which was under way before anything else.)
  *
  * The blocks of the launch behind take the room that is left on the multiprocessors, copy their first weights, and wait. All others
  * wait at their beginning (codegen/gpu.c).
@@ -60,6 +62,8 @@ static bool copies(IrCtx *c, const Stmt *s, bool commits) {
   return true;
 }
 
+static bool goes_ahead(Overlap *x, const Stmt *s) { return copies(x->c, s, false) && !touches(x, s); }
+
 /* ---- the kernel ---- */
 
 static Stmt *called(IrCtx *c, Intrin in) { return st_eval(c, ex_call(c, in, DT_I32, 0, NULL)); }
@@ -101,12 +105,11 @@ static Stmt *statements(Overlap *x, const Stmt *body) {
   Stmt **at = arena_array(ir_arena(c), Stmt *, n + 1);
   for (int i = 0; i < first; i++) at[k++] = old[i];
   for (int i = first; i < end; i++)
-    if (copies(c, old[i], false) && !touches(x, old[i])) at[k++] = old[i];
+    if (goes_ahead(x, old[i])) at[k++] = old[i];
   at[k++] = called(c, IN_LAUNCH_WAIT);
-  for (int i = first; i < n; i++) {
-    bool moved = i < end && copies(c, old[i], false) && !touches(x, old[i]);
-    if (!moved) at[k++] = i == loop ? tells_at_half(c, s) : old[i];
-  }
+  for (int i = first; i < end; i++)
+    if (!goes_ahead(x, old[i])) at[k++] = old[i];
+  for (int i = end; i < n; i++) at[k++] = i == loop ? tells_at_half(c, s) : old[i];
   return st_seq(c, k, at);
 }
 

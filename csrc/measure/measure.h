@@ -33,7 +33,7 @@ typedef struct {
   bool race; /* the pipeline sets the two limits from the best of the candidate's task so far */
   CachePolicy cache;
   uint64_t cold_args; /* arguments (bits) that are weights of a network: they move through cold_bytes of memory */
-  int64_t cold_bytes; /* what all weights of the network take; 0: every run uses the same memory */
+  int64_t cold_bytes; /* what all weights of the network take; 0: every run uses the same memory, and the same copy of its instructions */
   bool strict; /* no quick stage: for each of `repeat` costs blocks of `number` runs are added up until min_repeat_ms */
 } RunPolicy;
 typedef struct {

@@ -4,7 +4,7 @@
 #include "graph/graph.h"
 #include <string.h>
 
-/* modules: dict of function name -> DeviceModule, kept alive; bound: dict of entry -> Buffer bound by the user. */
+/* modules: dict of function name -> DeviceModule, and of those that came later, kept alive; bound: dict of entry -> Buffer bound by the user. */
 typedef struct {
   PyObject_HEAD PyDevice *dev;
   Arena *arena;
@@ -273,18 +273,8 @@ static PyObject *exec_use(PyObject *self, PyObject *args) {
   if (((PyDevModule *)module)->dev != c.o->dev)
     return PyErr_Format(PyExc_TypeError, "module for %s must be a DeviceModule of the executor's device", c.func);
   c.module = ((PyDevModule *)module)->mod;
-  PyObject *key = PyUnicode_FromString(c.func), *old = key ? PyDict_GetItemWithError(c.o->modules, key) : NULL;
-  Py_XINCREF(old); /* it runs until the other one does */
-  bool ok = key && !PyErr_Occurred() && PyDict_SetItem(c.o->modules, key, module) == 0;
-  if (ok && !py_dev_call(c.o->dev, use_body, &c)) {
-    PyObject *type, *value, *tb;
-    PyErr_Fetch(&type, &value, &tb);
-    if ((old ? PyDict_SetItem(c.o->modules, key, old) : PyDict_DelItem(c.o->modules, key)) != 0) py_clear();
-    PyErr_Restore(type, value, tb);
-    ok = false;
-  }
-  PY_DROP(key, old);
-  return py_none(ok);
+  /* beside those that it had: threads may be at work with them */
+  return py_none(PyDict_SetItem(c.o->modules, module, Py_None) == 0 && py_dev_call(c.o->dev, use_body, &c));
 }
 static PyObject *exec_replay(PyObject *self, PyObject *arg) {
   Call c = {.o = (PyExec *)self, .on = PyObject_IsTrue(arg) == 1};
@@ -329,7 +319,7 @@ static PyMethodDef EXEC_METHODS[] = {
 typedef struct {
   PyScratch s;
   PyObject *nodes, *bytes, *heads;
-  int n, n_entries, n_heads;
+  int n, n_entries, n_heads, branches;
   GraphNode *node;
   int64_t *size;
   int32_t *head;
@@ -368,11 +358,13 @@ static bool plan_read(Plan *p) {
     return PyErr_Format(PyExc_ValueError, "the nodes make %d entries, %d sizes were given", first, p->n_entries), false;
   return true;
 }
-ERR_BODY(plan_body, Plan *p, p->plan = graph_plan(p->s.a, p->n, p->node, p->n_entries, p->size, p->n_heads, p->head))
+ERR_BODY(plan_body, Plan *p,
+         p->plan = graph_plan(p->s.a, p->n, p->node, p->n_entries, p->size, p->n_heads, p->head, p->branches != 0))
 
 static PyObject *fn_plan(PyObject *Py_UNUSED(m), PyObject *args) {
   Plan p = {0};
-  if (!PyArg_ParseTuple(args, "O!O!O!", &PyList_Type, &p.nodes, &PyList_Type, &p.bytes, &PyList_Type, &p.heads))
+  if (!PyArg_ParseTuple(args, "O!O!O!|p", &PyList_Type, &p.nodes, &PyList_Type, &p.bytes, &PyList_Type, &p.heads,
+                        &p.branches))
     return NULL;
   p.n = (int)PyList_GET_SIZE(p.nodes);
   p.n_entries = (int)PyList_GET_SIZE(p.bytes);
@@ -462,7 +454,10 @@ static PyObject *fn_params_read(PyObject *Py_UNUSED(m), PyObject *data) {
 }
 
 static PyMethodDef FUNCS[] = {
-    {"graph_plan", fn_plan, METH_VARARGS, "graph_plan(nodes, bytes, heads): (storage per entry, bytes per storage)."},
+    {"graph_plan", fn_plan, METH_VARARGS,
+     "graph_plan(nodes, bytes, heads, branches=False): (storage per entry, bytes per storage). branches: so that nodes "
+     "of "
+     "which none reads what another makes may run side by side."},
     {"params_write", fn_params_write, METH_O,
      "params_write([(name, dtype, shape, data), ...]): the bytes of a parameter file."},
     {"params_read", fn_params_read, METH_O, "params_read(data): [(name, dtype, shape, offset, bytes), ...]."},

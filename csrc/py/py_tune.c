@@ -298,7 +298,7 @@ static PyMethodDef METHODS[] = {
      "queues candidates."},
     {"cold", m_cold, METH_VARARGS,
      "cold(task, args, bytes): the inputs with a bit in args are weights of a network of so many bytes of weights: as "
-     "cold in the cache as there."},
+     "cold in the cache as there; so are instructions."},
     {NULL, NULL, 0, NULL}};
 typedef struct {
   PyDag *dag;

@@ -28,7 +28,7 @@ static void plan_body(void *p) {
                     {GN_CALL, "C", "f", 2, IN(4, 5), 6, 1}};
   int64_t bytes[7] = {64, 64, 64, 64, 64, 64, 64};
   int32_t head = 6;
-  GraphPlan g = graph_plan(f->a, 7, n, 7, bytes, 1, &head);
+  GraphPlan g = graph_plan(f->a, 7, n, 7, bytes, 1, &head, false);
   int expect[7] = {0, 1, 2, 3, 4, 5, 2};
   for (int i = 0; i < 7; i++) assert_int_equal(g.id[i], expect[i]);
   assert_int_equal(g.n_storage, 6);
@@ -40,7 +40,7 @@ static void plan_body(void *p) {
                     {GN_CALL, "C", "f", 1, IN(3), 4, 1}};
   int64_t size[5] = {8, 100, 100, 50, 1000};
   head = 4;
-  g = graph_plan(f->a, 5, m, 5, size, 1, &head);
+  g = graph_plan(f->a, 5, m, 5, size, 1, &head, false);
   assert_int_equal(g.id[2], g.id[1]);
   assert_int_not_equal(g.id[3], g.id[1]);
   assert_int_equal(g.id[4], g.id[1]);
@@ -55,7 +55,7 @@ static void shared_part_body(void *p) {
                     {GN_JOIN, "J", "__join", 2, IN(1, 2), 3, 1}};
   int64_t bytes[4] = {64, 64, 64, 128};
   int32_t head = 3;
-  graph_plan(f->a, 4, n, 4, bytes, 1, &head);
+  graph_plan(f->a, 4, n, 4, bytes, 1, &head, false);
 }
 
 /* A joins with C; B, which lives between them, lies elsewhere, and D, which reads what they are joined to, does not overwrite it. */
@@ -67,7 +67,7 @@ static void join_body(void *p) {
                     {GN_CALL, "E", "f", 1, IN(5), 6, 1}};
   int64_t bytes[7] = {64, 100, 200, 60, 160, 160, 160}, place[7];
   int32_t head = 6;
-  GraphPlan g = graph_plan(f->a, 7, n, 7, bytes, 1, &head);
+  GraphPlan g = graph_plan(f->a, 7, n, 7, bytes, 1, &head, false);
   int expect[7] = {0, 1, 2, 1, 1, 2, 1};
   for (int i = 0; i < 7; i++) assert_int_equal(g.id[i], expect[i]);
   assert_int_equal(g.bytes[1], 160);

@@ -359,7 +359,7 @@ static void warps_meet(void **state) {
 }
 
 /* B = A + C of a thread in each of two blocks; C is a constant. A letter each: w waits for the launch before, n lets the next one begin,
- * c reads C, a reads A, o stores the sum, i does so in one block only. */
+ * c reads C, a reads A, o stores the sum, i does so in one block only, v waits in one block only, x writes C. */
 static InterpReport launches(Fixture *f, const char *what, float *out) {
   IrCtx *c = f->c;
   BufferId arg[] = {buffer(c, "A", SC_GLOBAL, true, 2), buffer(c, "C", SC_GLOBAL, true, 2),
@@ -372,6 +372,10 @@ static InterpReport launches(Fixture *f, const char *what, float *out) {
     switch (*w) {
     case 'w': next = st_eval(c, ex_call(c, IN_LAUNCH_WAIT, DT_I32, 0, NULL)); break;
     case 'n': next = st_eval(c, ex_call(c, IN_LAUNCH_NEXT, DT_I32, 0, NULL)); break;
+    case 'v':
+      next = st_if(c, ex_bin(c, IR_LT, at, one), false, st_eval(c, ex_call(c, IN_LAUNCH_WAIT, DT_I32, 0, NULL)), NULL);
+      break;
+    case 'x': next = store(c, arg[1], at, sum); break;
     case 'c': next = store(c, l, one, load(c, arg[1], at)); break;
     case 'a': next = store(c, l, zero, load(c, arg[0], at)); break;
     case 'i': next = st_if(c, ex_bin(c, IR_LT, at, one), false, store(c, arg[2], at, sum), NULL); break;
@@ -395,7 +399,9 @@ static void overlapping_launches(void **state) {
                            *const WRONG[][2] = {{"cawo", "'A' is read before"},
                                                 {"cnwao", "may begin before"},
                                                 {"caowcao", "'B' is written before"},
-                                                {"caiwo", "'A' is read before"}};
+                                                {"caiwo", "'A' is read before"},
+                                                {"cvao", "none of its threads has waited"},
+                                                {"wcaox", "take it for a constant"}};
   for (size_t i = 0; i < sizeof RIGHT / sizeof *RIGHT; i++) {
     float out[] = {0, 0};
     InterpReport r = launches(f, RIGHT[i], out);

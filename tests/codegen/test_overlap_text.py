@@ -13,6 +13,8 @@ import pytest
 import nestsmith as ns
 from nestsmith import _core, relay, te, transform
 from nestsmith.compiled.build import _context
+from nestsmith.states import core_state
+from tensor_core_cases import by_warpgroups, dense, has_step, policy
 
 WAIT = "griddepcontrol.wait;"
 
@@ -108,8 +110,8 @@ def test_twins_differ_by_the_wait_alone(arch, waits):
     for name, both in built["relay.early_twins"].items():
         alone = built["nestsmith.overlap"][name]
         assert WAIT not in both.source and len(both.early) == 2 * waits and alone.early == ()
-        for twin in both.early:
-            assert twin.early == ()
+        for twin in both.early:  # without slices there is nothing to begin at half of
+            assert twin.early == () and twin.source == both.early[0].source
         for twin in both.early[:1]:
             assert all(getattr(twin, k) == getattr(alone, k) for k in ("name", "source", "manifest", "binary"))
 
@@ -157,3 +159,21 @@ def test_compiled_for_each(sm, tmp_path):
         access = r"\b(LDG|STG|LD|ST|LDGSTS|ATOMG|RED)[. ]"
         assert bool(wait) == (sm >= 90) and re.search(access, after if wait else before)
         assert not wait or not re.search(access, before)
+
+
+@pytest.mark.skipif(not _core.build_available("cuda")[0], reason="no NVRTC")
+@pytest.mark.skipif(not disassembler(), reason="no nvdisasm")
+@pytest.mark.parametrize("dtype, math", [("float16", None), ("float32", "strict")])
+def test_compiled_nothing_but_copies_of_weights_comes_before_the_wait(dtype, math, tmp_path):
+    """Of products that let the next launch begin: nor does that come before it."""
+    target, seen = _core.Target("cuda", sm=90, overlap=2), 0
+    for s in [s for s in policy(dense(33, 64, 512, dtype), math=math).sample_initial_population() if has_step(s) and not by_warpgroups(s)][:6]:
+        path = tmp_path / "f.cubin"
+        path.write_bytes(_core.build(target, _core.candidate_source(core_state(s), target, 0, "f", 2)[0])[0])
+        text = subprocess.run([disassembler(), "-c", path], capture_output=True, text=True, check=True).stdout
+        for kernel in re.split(r"\.section\s+\.text\.f_kernel", text)[1:]:
+            before, wait, after = kernel.partition("ACQBULK")
+            accesses = set(re.findall(r"\b(LDG|STG|LD|ST|LDGSTS|ATOMG|RED)[. ]", before))
+            assert wait and accesses <= {"LDGSTS"} and "PREEXIT" not in before
+            seen += bool(accesses) and "PREEXIT" in after
+    assert seen > 2

@@ -93,7 +93,7 @@ def drawn(seed, target):
         for kind, state in picked(rng, p.sample_initial_population())[: CHUNK - n]:
             shapes = " ".join("x".join(map(str, t.shape)) for t in tensors)
             text = f"seed {seed}, case {n}: {kind}, {dtype} (math {math}), {target}, {shapes}\n{core_state(state).steps()}\n{state}"
-            yield text, kind, core_state(state), tensors, p.search_task.target.engine(overlap=2)
+            yield text, kind, core_state(state), tensors, p.search_task.target.engine(overlap=n % 3)
             n += 1
 
 

@@ -29,12 +29,13 @@ def chain():
     return relay.Function(relay.expr.free_vars(x), x)
 
 
-def built(function):
+def built(function, overlap=True, branches=False):
     rng = np.random.default_rng(0)
     shapes = {v.name_hint: tuple(int(d) for d in v.type_annotation.shape) for v in function.params if v.name_hint != "x"}
     params = {n: rng.normal(0, 0.05, s).astype("float32") for n, s in shapes.items()}
+    config = {"relay.backend.use_auto_scheduler": True, "nestsmith.overlap": overlap, "nestsmith.branches": branches}
     with auto_scheduler.dispatcher.FallbackContext(verbose=0), transform.PassContext(
-        opt_level=3, config={"relay.backend.use_auto_scheduler": True, "nestsmith.overlap": True}
+        opt_level=3, config=config
     ):
         return relay.build(ns.IRModule.from_expr(function), target="cuda", params=params)
 
@@ -92,6 +93,41 @@ def test_every_program_of_a_network_gives_the_same_bits(monkeypatch, tmp_path):
             core.get(core.outputs()[0][0], out)
             want += [out.tobytes()] * (k == 0)
             assert np.ptp(out) > 0 and out.tobytes() == want[i], f"choice {k}, run {i}"
+
+
+def beside():
+    """Blocks of four branches of different lengths, joined; what one reads others read too, and memory is used again and again."""
+    x = relay.var("x", shape=(64, 512))
+    for k in range(6):
+        ends = []
+        for b in range(4):
+            y = x
+            for i in range(1 + (b + k) % 3):
+                y = relay.nn.dense(y, relay.var(f"w{k}_{b}_{i}", shape=(128, 512 if i == 0 else 128)))
+                y = relay.nn.softmax(y) if (b + i) % 4 == 3 else relay.tanh(y)
+            ends.append(y)
+        x = relay.add(relay.concatenate(ends, axis=1), x)
+    return relay.Function(relay.expr.free_vars(x), x)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_branches_side_by_side_give_the_same_bits(overlap):
+    runtime = {}
+    for branches in (False, True):
+        runtime[branches] = r = built(beside(), overlap, branches)["default"](ns.cuda(0))
+        assert json.loads(r.graph_json).get("branches", False) == branches
+    rng = np.random.default_rng(1)
+    for k in range(RUNS):
+        x, out = rng.normal(0, 1, (64, 512)).astype("float32"), []
+        for r in runtime.values():
+            r.set_input("x", x)
+            for _ in range(1 + k % 3):
+                r.run()
+            out.append(r.get_output(0).numpy())
+        assert np.ptp(out[0]) > 0 and out[0].tobytes() == out[1].tobytes(), f"run {k}"
+    assert all(r.core.captured for r in runtime.values()) and (runtime[True].core.early > 0) == overlap
+    seconds = {b: statistics.median(r.core.time(50) for _ in range(9)) for b, r in runtime.items()}
+    print(f"one after the other {seconds[False] * 1e6:.1f} us, side by side {seconds[True] * 1e6:.1f}")
 
 
 def test_kernels_begin_early_where_that_is_faster(tmp_path):

@@ -13,6 +13,14 @@ from nestsmith.target import Target
 NULL, CALL, NOP, JOIN = 0, 1, 2, 3
 
 
+def test_plan_of_branches():
+    """B and C read A only: none takes memory that the other one's branch has given back, D, behind both, may."""
+    nodes = [(NULL, [], 1), (CALL, [0], 1), (CALL, [1], 1), (CALL, [2], 1), (CALL, [1], 1), (CALL, [4], 1), (CALL, [3, 5], 1)]
+    chain, beside = (_core.graph_plan(nodes, [64] * 7, [6], branches)[0] for branches in (False, True))
+    assert chain[4] == chain[2]  # the second branch takes what the first one has left
+    assert not {beside[k] for k in (2, 3)} & {beside[k] for k in (4, 5)} and beside[6] in beside[1:6]
+
+
 def test_plan_example():
     nodes = [
         (NULL, [], 1),
@@ -56,6 +64,31 @@ def test_plan_never_overwrites_what_is_still_read(seed):
         entry += count
     for h in heads:
         assert held[ids[h]] == value[h]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_plan_of_branches_holds_in_any_order(seed):
+    """Nodes run in an order drawn among those that have all they read; nothing is overwritten that somebody still reads."""
+    rng = np.random.default_rng(seed)
+    nodes, sizes = [(NULL, [], 1)], [64]
+    for k in range(1, 40):
+        kind = NOP if rng.random() < 0.2 else CALL
+        reads = sorted({int(rng.integers(max(0, k - 8), k)) for _ in range(1 if kind == NOP else int(rng.integers(1, 4)))})
+        nodes.append((kind, reads, 1))
+        sizes.append(sizes[reads[0]] if kind == NOP else int(rng.integers(1, 4000)))
+    heads = [len(nodes) - 1]
+    ids, total = _core.graph_plan(nodes, sizes, heads, True)
+    assert len(total) <= len(nodes) and all(total[i] >= s for i, s in zip(ids, sizes))
+    for _ in range(10):
+        held, value, done = {}, {}, set()
+        while len(done) < len(nodes):
+            k = int(rng.choice([k for k in range(len(nodes)) if k not in done and done.issuperset(nodes[k][1])]))
+            for r in nodes[k][1]:
+                assert held[ids[r]] == value[r], f"value {r} was overwritten before node {k} read it"
+            value[k] = value[nodes[k][1][0]] if nodes[k][0] == NOP else k
+            held[ids[k]] = value[k]
+            done.add(k)
+        assert held[ids[heads[0]]] == value[heads[0]]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -109,7 +109,7 @@ class RPCRunner(LocalRunner):
         task = measure_inputs[0].task
         good = [k for k, b in enumerate(build_results) if not b.error_no]
         policy = self.engine_policy(checked, race)
-        if task.constant_inputs:
+        if task.constant_bytes:
             policy.update(cold_args=sum(1 << i for i in task.constant_inputs), cold_bytes=int(task.constant_bytes))
         out = concurrent.futures.Future()
         if not good:

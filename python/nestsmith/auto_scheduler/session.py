@@ -210,7 +210,7 @@ class Measurer:
                     raise
                 cannot_check(task, e)
                 number = session.task(task.compute_dag, task.engine_target(), layout, False, inputs)
-            if task.constant_inputs:
+            if task.constant_bytes:
                 session.cold(number, sum(1 << i for i in task.constant_inputs), int(task.constant_bytes))
             self._tasks[slot] = (number, task)
             if task.workload_key in self.best:  # of an earlier run

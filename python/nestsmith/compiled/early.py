@@ -1,10 +1,14 @@
-"""Which kernels of a tuned network begin while the ones before them end (programmatic dependent launch), by measured time.
+"""How the kernels of a tuned network follow each other on a GPU, by measured time: which of them begin while the ones before them end
+(programmatic dependent launch), and whether some run beside others.
 
 A kernel that may begin early waits for the launch before it: `nestsmith.overlap`. That saves about half a microsecond between two
 kernels and costs some of them more, because what other kernels write is then read through another path. One that lets the next kernel
 begin when half of its own work is done hides how that begins: its first weights are there when its turn comes. But blocks that
 come early may lie unevenly on the multiprocessors. So every kernel has up to three programs, and what is fastest in the network is
 kept.
+
+Kernels that need nothing of each other may run side by side: `nestsmith.branches`. Few kernels of one image fill a GPU, but those that
+do only come into each other's way.
 """
 
 import copy
@@ -12,6 +16,7 @@ import logging
 import statistics
 import time
 
+from ..relay.graph_codegen import side_by_side
 from ..runtime.graph import GraphExecutorFactoryModule
 
 logger = logging.getLogger("nestsmith")
@@ -20,6 +25,12 @@ ROUNDS, ROUND_SECONDS, WARM = 5, 3e-3, 3
 SECONDS = 5.0  # for single kernels, after all alike
 BETTER = 0.998  # a kernel stays as it is unless the network takes less than this of its time
 MARGIN = 0.995  # so does the network
+
+
+def _turns(sides):
+    """Medians of seconds that functions take, in turn."""
+    seconds = [[side() for side in sides] for _ in range(ROUNDS)]
+    return [statistics.median(s) for s in zip(*seconds)]
 
 
 class _Network:
@@ -31,10 +42,9 @@ class _Network:
             seen = {p.source: p}
             for twin in p.early:
                 seen.setdefault(twin.source, twin)
-            if len(seen) > 1:
-                self.versions[name] = list(seen.values())
+            self.versions[name] = list(seen.values())
         self.core, handle = lib[lib.libmod_name](device).core, device.handle()
-        self._loaded = {n: [handle.load(p.binary, p.manifest) for p in v] for n, v in self.versions.items()}
+        self._loaded = {n: [handle.load(p.binary, p.manifest) for p in v] for n, v in self.versions.items() if len(v) > 1}
         self._now = dict.fromkeys(self.versions, 0)
         self.core.time(WARM)
         self._number = max(3, int(ROUND_SECONDS / self.core.time(WARM)))
@@ -55,59 +65,81 @@ class _Network:
         self._take(choice)
         return self.core.early
 
+    def seconds(self, choice):
+        """Of a run."""
+        self._take(choice)
+        return self.core.time(self._number)
+
     def compare(self, choices):
         """Seconds of a run by each choice, in turn."""
-        seconds = [[] for _ in choices]
-        for _ in range(ROUNDS):
-            for choice, out in zip(choices, seconds):
-                self._take(choice)
-                out.append(self.core.time(self._number))
-        return [statistics.median(out) for out in seconds]
+        return _turns([lambda c=c: self.seconds(c) for c in choices])
 
-    def best(self):
-        """The choice with the fastest run, kernel by kernel, each beside what is best so far."""
-        alike = [self.all_alike(k) for k in range(1 + max(map(len, self.versions.values())))]
-        if not self.early(alike[1]):
+    def best(self, also=()):
+        """The choice with the fastest run, kernel by kernel, each beside what is best so far. It begins with what is best of all alike
+        and of the choices `also`."""
+        alike = [self.all_alike(k) for k in range(max(map(len, self.versions.values())))]
+        if len(alike) == 1 or not self.early(alike[1]):
             return alike[0]
-        times = self.compare(alike)
-        best, end = alike[times.index(min(times))], time.monotonic() + SECONDS
-        for name, versions in self.versions.items():
-            for k in range(len(versions)):
-                if k == best[name] or time.monotonic() > end:
-                    continue
-                other = {**best, name: k}
-                now, then = self.compare([best, other])
-                if then < BETTER * now:
-                    best = other
+        begin = [*alike, *also]
+        times = self.compare(begin)
+        best, end = begin[times.index(min(times))], time.monotonic() + SECONDS
+        trials = [(name, k) for name, v in sorted(self.versions.items(), key=lambda v: -len(v[1])) for k in range(len(v))]
+        for i, (name, k) in enumerate(trials):
+            if time.monotonic() > end:
+                logger.info("%d of %d programs of single kernels were not tried: %.0f s were over", len(trials) - i, len(trials), SECONDS)
+                break
+            other = {**best, name: k}
+            now, then = self.compare([best, other]) if k != best[name] else (0, 0)
+            if then < BETTER * now:
+                best = other
         plain, now = self.compare([alike[0], best])
         return best if now < MARGIN * plain else alike[0]
 
 
-def chosen(lib, device):
-    """The network with early kernels where they are faster.
+def _with(lib, kernels, text):
+    """The network with these kernels and that graph."""
+    return GraphExecutorFactoryModule(text, kernels, lib.params, lib.libmod_name, lib.target, lib.original_names)
+
+
+def _found(lib, device, branches):
+    """(graph, {name of a function: its program}) of the fastest network."""
+    network, text = _Network(lib, device), lib.graph_json_str
+    choice = network.best()
+    beside = side_by_side(text) if branches else None
+    if beside:
+        other = _Network(_with(lib, lib.kernels, beside), device)
+        its = other.best([choice])
+        now, then = _turns([lambda: network.seconds(choice), lambda: other.seconds(its)])
+        if then < MARGIN * now:
+            text, choice = beside, its
+    return text, {name: network.versions[name][k] for name, k in choice.items()}
+
+
+def chosen(lib, device, branches=False):
+    """The network with early kernels, and with kernels side by side, where that is faster.
 
     Parameters
     ----------
     lib : GraphExecutorFactoryModule
-        Built with the setting ``relay.early_twins``: its programs have `early`, the same with waits, where the GPU can.
+        Built with the setting ``relay.early_twins``: its programs have `early`, the same in other ways, where the GPU can.
     device : Device
         Where it is measured.
+    branches : bool
+        Whether kernels may run side by side.
 
     Returns
     -------
     GraphExecutorFactoryModule
-        `lib`, if that is no slower, or if they cannot be compared, for want of memory for both, say.
+        With the programs and the graph of `lib` if these are no slower, or if they cannot be compared, for want of memory for both, say.
     """
-    if not any(p.early for p in lib.kernels.values()):
+    text, kernels = lib.graph_json_str, lib.kernels
+    if not branches and not any(p.early for p in kernels.values()):
         return lib
-    kernels = dict(lib.kernels)
     try:
-        network = _Network(lib, device)
-        kernels.update((name, network.versions[name][k]) for name, k in network.best().items())
-    except (MemoryError, RuntimeError) as err:  # what was tuned for hours is there, whatever happens to the comparison
-        logger.warning("kernels were not compared with those that begin early: %s", err)
-    kernels = {name: _alone_standing(p) for name, p in kernels.items()}
-    return GraphExecutorFactoryModule(lib.graph_json_str, kernels, lib.params, lib.libmod_name, lib.target, lib.original_names)
+        text, kernels = _found(lib, device, branches) if kernels else (text, kernels)
+    except (MemoryError, RuntimeError, ValueError) as err:  # what was tuned for hours is there, whatever happens to the comparison
+        logger.warning("kernels were not compared with those that begin early, or side by side: %s", err)
+    return _with(lib, {name: _alone_standing(p) for name, p in kernels.items()}, text)
 
 
 def _alone_standing(program):

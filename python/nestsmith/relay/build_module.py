@@ -23,7 +23,7 @@ from ..target import Target, default_hardware_params
 from . import extract, lowering, schedules
 from .default_schedule import default_state, state_from
 from .expr import Expr
-from .graph_codegen import generate
+from .graph_codegen import generate, side_by_side
 from .module import IRModule
 from .packing import Packing, rewrites
 from .passes import PassContext
@@ -46,8 +46,8 @@ class Program:
     (whether a schedule was), `why` (why a found schedule was not
     used), `constant` (parameters that are constants in every call), `relaid` (input -> Packing: inputs whose data must be
     brought into another form), `products` (what they are of where they may be on tensor cores, or ""), `early` (the same program
-    with waits, as `nestsmith.overlap` makes them, and one that lets the next begin; or
-    nothing), `join` and `joined` (what `JoinInPlace` says: None and (0, 0) if nothing)."""
+    with waits, as `nestsmith.overlap` makes them, and one that lets the next begin; or nothing), `join` and
+    `joined` (what `JoinInPlace` says: None and (0, 0) if nothing)."""
 
     __slots__ = (
         "name",
@@ -342,9 +342,11 @@ def build(ir_mod, *args, **kwargs):
     if schedules.templates():
         schedules.templates().tell(target, [(p.kernel.func, p.origin == "tuned") for p in programs if not p.empty])
     code = generate(fused["main"], calls, target.kind.device_type)
+    beside = target.kind.name == "cuda" and PassContext.current().config.get("nestsmith.branches")
     _report(programs, code.bytes)
     kernels = {p.name: p for p in programs if not p.empty}
-    return GraphExecutorFactoryModule(code.json, kernels, code.params, a["mod_name"], target, names)
+    text = beside and side_by_side(code.json) or code.json
+    return GraphExecutorFactoryModule(text, kernels, code.params, a["mod_name"], target, names)
 
 
 def optimize(mod, target=None, params=None):

@@ -42,6 +42,7 @@ _CONFIGS = {
     "nestsmith.allow_tf32": "bool: products of float32 may be computed on tensor cores, their factors rounded to TF32",
     "nestsmith.allow_float32x3": "bool: such products may be sums of three of TF32, about as accurate as float32",
     "nestsmith.overlap": "bool: kernels of a CUDA graph begin while the ones before end (compute capability 9.0 on); unset: compile measures both",
+    "nestsmith.branches": "bool: kernels of a CUDA graph run side by side where they need nothing of each other; unset: compile measures both",
     "tir.disable_vectorize": "bool: no vector instructions",
     "tir.disable_assert": "bool: accepted and ignored",
     "tir.noalias": "bool: accepted and ignored",
