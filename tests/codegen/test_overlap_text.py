@@ -9,12 +9,12 @@ import subprocess
 
 import numpy as np
 import pytest
+from tensor_core_cases import by_warpgroups, dense, has_step, policy
 
 import nestsmith as ns
 from nestsmith import _core, relay, te, transform
 from nestsmith.compiled.build import _context
 from nestsmith.states import core_state
-from tensor_core_cases import by_warpgroups, dense, has_step, policy
 
 WAIT = "griddepcontrol.wait;"
 

@@ -50,15 +50,17 @@ RUN = textwrap.dedent("""
 
 def told(tmp_path, *weights, **env):
     """Per measurement the programs whose launches were captured, and those that were freed."""
-    source = DRIVER.replace('return launch("plain", (unsigned[]){gx, gy, gz}, (unsigned[]){bx});', 'return capturing ? fprintf(stderr, "run %ld\\n", (long)f), 0 : 0;')
+    plain = 'return launch("plain", (unsigned[]){gx, gy, gz}, (unsigned[]){bx});'
+    source = DRIVER.replace(plain, 'return capturing ? fprintf(stderr, "run %ld\\n", (long)f), 0 : 0;')
     assert source != DRIVER
     driver = made_driver(tmp_path, source + COPIES)
     (tmp_path / "case.json").write_text(json.dumps([program(1)]))
-    r = subprocess.run([sys.executable, "-c", RUN, tmp_path / "case.json", json.dumps(weights)], capture_output=True, text=True, timeout=PATIENCE,
+    words = [sys.executable, "-c", RUN, tmp_path / "case.json", json.dumps(weights)]
+    r = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE,
                        env=dict(os.environ, PYTHONPATH=PACKAGE, NESTSMITH_LIBCUDA=driver, **env))
     assert r.returncode == 0, r.stderr
     parts = r.stderr.split("end\n")[0].split("times\n")[1:]
-    return [([int(x.split()[1]) for x in p.splitlines() if x.startswith("run")], [int(x.split()[1]) for x in p.splitlines() if x.startswith("freed")]) for p in parts]
+    return [tuple([int(x.split()[1]) for x in p.splitlines() if x.startswith(word)] for word in ("run", "freed")) for p in parts]
 
 
 @pytest.mark.parametrize("weights", [[0], []])

@@ -76,7 +76,7 @@ def test_every_program_of_a_network_gives_the_same_bits(monkeypatch, tmp_path):
     """Without waits, with them, and where the next kernel begins at half: all alike, and drawn kernel by kernel."""
     function, kept, rng = chain(), [], np.random.default_rng(0)
     params = {v.name_hint: rng.normal(0, 0.05, (512, 512)).astype("float32") for v in function.params if v.name_hint != "x"}
-    monkeypatch.setattr(early, "chosen", lambda lib, device: kept.append(lib) or lib)
+    monkeypatch.setattr(early, "chosen", lambda lib, *_: kept.append(lib) or lib)
     ns.compile((ns.IRModule.from_expr(function), params), target="cuda", trials=24, log=str(tmp_path / "log.json"), verbose=0)
     network = early._Network(kept[0], ns.cuda(0))
     assert any(len(v) == 3 for v in network.versions.values())
@@ -128,6 +128,16 @@ def test_branches_side_by_side_give_the_same_bits(overlap):
     assert all(r.core.captured for r in runtime.values()) and (runtime[True].core.early > 0) == overlap
     seconds = {b: statistics.median(r.core.time(50) for _ in range(9)) for b, r in runtime.items()}
     print(f"one after the other {seconds[False] * 1e6:.1f} us, side by side {seconds[True] * 1e6:.1f}")
+
+
+@pytest.mark.parametrize("asked", [None, False])
+def test_compile_takes_branches_where_they_are_faster(asked, tmp_path):
+    function, rng = beside(), np.random.default_rng(0)
+    params = {v.name_hint: rng.normal(0, 0.05, v.type_annotation.concrete_shape).astype("float32") for v in function.params if v.name_hint != "x"}
+    with transform.PassContext(config={} if asked is None else {"nestsmith.branches": asked}):
+        m = ns.compile((ns.IRModule.from_expr(function), params), target="cuda", trials=24, log=str(tmp_path / "log.json"), verbose=0)
+    assert json.loads(m.lib.graph_json_str).get("branches", False) == (asked is None)
+    assert np.isfinite(m(rng.normal(0, 1, (64, 512)).astype("float32"))).all()
 
 
 def test_kernels_begin_early_where_that_is_faster(tmp_path):

@@ -110,7 +110,8 @@ def compile(
         known = schedules.BestKnown(schedules.known_logs(log), tasks, target, guess)
         with FallbackContext(verbose=0), known:
             lib = relay.build(mod, target=target, params=source.params)
-        lib = early.chosen(lib, device, tuned and target.kind.name == "cuda" and PassContext.current().config.get(_BRANCHES) is None)
+    beside = tuned and target.kind.name == "cuda" and PassContext.current().config.get(_BRANCHES) is None
+    lib = early.chosen(lib, device, beside)
     if verbose:
         found = Counter(p.schedule for p in lib.kernels.values()).most_common()
         print(f"nestsmith: {len(lib.kernels)} programs, schedules: {', '.join(f'{n} {text}' for text, n in found) or 'none'}", flush=True)
