@@ -45,7 +45,7 @@ typedef struct {
   void ***slots;
   void ***params;
   CUgraphExec timed;
-  int timed_number;
+  int timed_number, timed_sets;
   void **timed_args; /* the graph of the last timing, for the next block of the same length */
   const void *timed_set;
   bool timed_copies;
@@ -507,8 +507,8 @@ static void capture_body(void *arg) {
 
 static bool has_graph(const DevModule *m, const Sets *s, int number) {
   const CudaCode *code = m->code;
-  return code->timed && code->timed_number == number && code->timed_set == (s->n > 1 ? s->at : NULL) &&
-         code->timed_copies == s->copies &&
+  return code->timed && code->timed_number == number && code->timed_sets == s->n &&
+         code->timed_set == (s->n > 1 ? s->at : NULL) && code->timed_copies == s->copies &&
          memcmp(code->timed_args, s->at[0], sizeof(void *) * (size_t)m->man->n_args) == 0;
 }
 
@@ -533,6 +533,7 @@ static void prepare_graph(DevModule *m, Cuda *c, const Sets *s, int number) {
   }
   code->timed = end_capture(d, c);
   code->timed_number = number;
+  code->timed_sets = s->n;
   code->timed_set = s->n > 1 ? s->at : NULL;
   code->timed_copies = s->copies;
   memcpy(code->timed_args, s->at[0], sizeof(void *) * (size_t)m->man->n_args);

@@ -74,15 +74,8 @@ class _Network:
         """Seconds of a run by each choice, in turn."""
         return _turns([lambda c=c: self.seconds(c) for c in choices])
 
-    def best(self, also=()):
-        """The choice with the fastest run, kernel by kernel, each beside what is best so far. It begins with what is best of all alike
-        and of the choices `also`."""
-        alike = [self.all_alike(k) for k in range(max(map(len, self.versions.values())))]
-        if len(alike) == 1 or not self.early(alike[1]):
-            return alike[0]
-        begin = [*alike, *also]
-        times = self.compare(begin)
-        best, end = begin[times.index(min(times))], time.monotonic() + SECONDS
+    def _each_beside(self, best, end):
+        """Every other program of every kernel beside `best`, one after the other, until the time `end`: the choice that is best then."""
         trials = [(name, k) for name, v in sorted(self.versions.items(), key=lambda v: -len(v[1])) for k in range(len(v))]
         for i, (name, k) in enumerate(trials):
             if time.monotonic() > end:
@@ -92,6 +85,20 @@ class _Network:
             now, then = self.compare([best, other]) if k != best[name] else (0, 0)
             if then < BETTER * now:
                 best = other
+        return best
+
+    def best(self, also=()):
+        """The choice with the fastest run, kernel by kernel, each beside what is best so far. It begins with what is best of all alike
+        and of the choices `also`."""
+        alike = [self.all_alike(k) for k in range(max(map(len, self.versions.values())))]
+        if len(alike) == 1 or not self.early(alike[1]):
+            return alike[0]
+        begin = [*alike, *also]
+        times = self.compare(begin)
+        best, last = begin[times.index(min(times))], None
+        end = time.monotonic() + SECONDS
+        while best != last and time.monotonic() < end:  # what one kernel wants depends on what the others do
+            best, last = self._each_beside(best, end), best
         plain, now = self.compare([alike[0], best])
         return best if now < MARGIN * plain else alike[0]
 
