@@ -5,20 +5,14 @@
 #include "codegen/gen.h"
 #include <string.h>
 
-/* once: what is copied is not read again before all other weights of a network are. It is the first to leave the second cache, so that
- * of weights that do not fit there some are still there in the next run: ResNet-18, whose take 46 MB, 167.7 to 163.1 us on an H100. */
-static const char *copy_helper(Gen *g, int64_t bytes, bool once) {
-  const char *name = arena_printf(g->a, "ns_copy_%s_%lld", once ? "once" : "async", (long long)bytes);
-  const char *policy = "  unsigned long long policy;\n"
-                       "  asm(\"createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\" : \"=l\"(policy));\n";
+static const char *copy_helper(Gen *g, int64_t bytes) {
   return gen_function(
-      g, "void", name,
-      "(void *to, const void *from, bool real) {\n%s"
-      "  asm volatile(\"cp.async.%s.shared.global%s [%%0], [%%1], %lld, %%2%s;\" ::\n"
-      "               \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(real ? %lld : 0)%s : "
+      g, "void", arena_printf(g->a, "ns_copy_async_%lld", (long long)bytes),
+      "(void *to, const void *from, bool real) {\n"
+      "  asm volatile(\"cp.async.%s.shared.global [%%0], [%%1], %lld, %%2;\" ::\n"
+      "               \"r\"((unsigned int)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(real ? %lld : 0) : "
       "\"memory\");\n}\n",
-      once ? policy : "", bytes == 16 ? "cg" : "ca", once ? ".L2::cache_hint" : "", (long long)bytes,
-      once ? ", %3" : "", (long long)bytes, once ? ", \"l\"(policy)" : "");
+      bytes == 16 ? "cg" : "ca", (long long)bytes, (long long)bytes);
 }
 
 /* n times the form, with the numbers from `first` on in place of #. */
@@ -147,8 +141,7 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
   case IN_COPY_ASYNC: {
     int64_t n = gen_const(g, ir_kid(g->c, e, 0), "length of a copy");
     DType t = ir_buffer(g->c, ir_node(g->c, ir_kid(g->c, e, 1))->sym)->type;
-    bool weights = gen_waits(g->p) && func_is_constant(&g->p->f, ir_node(g->c, ir_kid(g->c, e, 2))->sym);
-    gen_form(g, e, "%s(&$l1, &$l2, $t3)", copy_helper(g, n * dtype_bytes(t), weights));
+    gen_form(g, e, "%s(&$l1, &$l2, $t3)", copy_helper(g, n * dtype_bytes(t)));
     break;
   }
   case IN_COPY_COMMIT: order(g, e, "cp.async.commit_group"); break;

@@ -124,11 +124,9 @@ def test_weights_are_on_their_way_before_the_launch_before_has_ended(dtype, math
             (before, _, after), half = kernels[0], half[0]
             assert half <= (sm == 90 and overlap == 2) and "&A[" not in (before if after else "")
             assert sm == 80 or "&B[" not in before or (overlap, constant, half) == (2, 2, 1)
-            assert "evict_first" not in source or (sm, constant) == (90, 2)  # weights leave the second cache first
-            seen["evict_first" in source] += 1
             if sm == 90:
                 seen[overlap, constant, half, "&B[" in before] += 1
-    assert seen[2, 2, 1, True] > 5 and seen[2, 0, 1, False] > 5 and seen[1, 2, 0, False] > 5 and seen[True] > 10
+    assert seen[2, 2, 1, True] > 5 and seen[2, 0, 1, False] > 5 and seen[1, 2, 0, False] > 5
 
 
 @pytest.mark.full
