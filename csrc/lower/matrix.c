@@ -110,7 +110,7 @@ static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
   for (int q = 0; q < 2; q++) {
     ExprId at = q ? col : row;
     two[q] = element(x, s[q]->shared, mx_spot(x, s[q], slot, s[q]->by_k ? at : k, s[q]->by_k ? k : at));
-    if (x->bytes < 4) two[q] = ex_cast(x->c, DT_F32, two[q]);
+    if (!dtype_eq(s[q]->type, x->v.sums)) two[q] = ex_cast(x->c, x->v.sums, two[q]);
   }
   ExprId at = ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4), var(x, r.v));
   Stmt *b = store(x, x->acc, at, ex_add(x->c, element(x, x->acc, at), ex_mul(x->c, two[0], two[1])));
@@ -118,7 +118,12 @@ static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
 }
 
 static MmaType mma_type(const Mx *x) {
-  return x->bytes == 4 ? x->t.terms == 3 ? MMA_TF32X3 : MMA_TF32 : x->v.type.code == DT_BFLOAT ? MMA_BF16 : MMA_F16;
+  for (int i = 0; i < MMA_COUNT; i++) {
+    const MmaInfo *m = mma_info((MmaType)i);
+    if (dtype_eq(m->a, x->a.type) && dtype_eq(m->b, x->b.type) && dtype_eq(m->sum, x->v.sums) && m->terms == x->t.terms)
+      return (MmaType)i;
+  }
+  err_raise(ir_err(x->c), NS_ERR_INTERNAL, "stage %s: no tensor core multiplies such factors", x->st->op->name);
 }
 
 static Stmt *products(Mx *x, int set) {
@@ -175,7 +180,7 @@ static Stmt *next_slice(Mx *x) {
 
 static Stmt *start(Mx *x) {
   Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
-  Stmt *s = around(x, z, store(x, x->acc, var(x, z.v), ex_flt(x->c, DT_F32, 0)));
+  Stmt *s = around(x, z, store(x, x->acc, var(x, z.v), ex_zero(x->c, x->v.sums)));
   for (int i = 0; i < x->ahead; i++) {
     s = seq(x, s, mx_copy(x, &x->a, num(x, i), num(x, i), COPY));
     s = seq(x, s, mx_copy(x, &x->b, num(x, i), num(x, i), COPY));
@@ -298,11 +303,12 @@ static void check(Mx *x, int stage) {
   err_check(e, env->t->kind == TG_CUDA, "stage %s asks for %s, which only CUDA targets have", name, how);
   err_check(e, env->t->gpu.sm >= 80 || env->t->gpu.sm == 0,
             "stage %s asks for %s: compute capability %d is less than 80", name, how, env->t->gpu.sm);
-  err_check(e, !x->t.warpgroups || matrix_groups(env->t),
-            "stage %s asks for warpgroups' products, which only compute capability 9.0 has, not %d", name,
-            env->t->gpu.sm);
   if (!matrix_view(env->s, stage, x->t.transposed, env->body, &x->v, &why))
     err_raise(e, NS_ERR_VALUE, "stage %s is no product of matrices for tensor cores: %s", name, why);
+  err_check(
+      e, !x->t.warpgroups || matrix_groups(env->t, x->v.type),
+      "stage %s asks for warpgroups' products, which only compute capability 9.0 has, of floats alone: not %d, of %s",
+      name, env->t->gpu.sm, dtype_is_float(x->v.type) ? "floats" : "integers");
   const char *fault = matrix_tile_fault(&x->t, x->v.type);
   err_check(e, !fault, "stage %s on tensor cores: %s", name, fault);
   double parts = (double)x->t.split * (double)x->v.batch.size * (double)x->v.m.size * (double)x->v.n.size;
@@ -337,7 +343,7 @@ static void begin(Mx *x) {
   x->part = tidy(x, rest(x, var(x, x->block[2]), x->t.split));
   mx_slices(x);
   x->sums = x->t.warp_m * x->t.warp_n / x->team;
-  x->acc = array(x, "sums", DT_F32, SC_LOCAL, x->sums);
+  x->acc = array(x, "sums", x->v.sums, SC_LOCAL, x->sums);
   x->halves = x->keeps = 2, x->in_row = x->ni;
   if (mx_lanes(x))
     mx_lanes_begin(x);
@@ -346,13 +352,14 @@ static void begin(Mx *x) {
     x->fb = array(x, "B.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->ni * 2);
   }
   if (x->t.wide)
-    x->passing = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->threads / GPU_WARP * matrix_wide_room(&x->t));
+    x->passing =
+        array(x, "sums.shared", x->v.sums, SC_SHARED, (int64_t)x->threads / GPU_WARP * matrix_wide_room(&x->t));
   x->place = array(x, "place", DT_I32, SC_LOCAL, 1);
   x->clustered = !mx_plain(x) && matrix_clustered(&x->t, x->env->t);
   if (!x->clustered && x->t.teams == 1) return;
-  x->mine = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->sums * x->threads);
-  if (x->clustered) x->other = array(x, "sum.of.block", DT_F32, SC_LOCAL, x->keeps);
-  x->total = array(x, "total", DT_F32, SC_LOCAL, x->keeps);
+  x->mine = array(x, "sums.shared", x->v.sums, SC_SHARED, (int64_t)x->sums * x->threads);
+  if (x->clustered) x->other = array(x, "sum.of.block", x->v.sums, SC_LOCAL, x->keeps);
+  x->total = array(x, "total", x->v.sums, SC_LOCAL, x->keeps);
 }
 
 static Stmt *kernel(Mx *x) {
@@ -390,7 +397,7 @@ Stmt *low_matrix(const LowMatrix *env, int stage) {
   check(x, stage);
   begin(x);
   if (x->t.split == 1 || x->clustered) return kernel(x);
-  x->partial = array(x, "parts", DT_F32, SC_GLOBAL, x->t.split * x->v.batch.size * x->v.m.size * x->v.n.size);
+  x->partial = array(x, "parts", x->v.sums, SC_GLOBAL, x->t.split * x->v.batch.size * x->v.m.size * x->v.n.size);
   Stmt *first = kernel(x);
   return st_alloc(c, x->partial, seq(x, first, mx_add_up(x)));
 }

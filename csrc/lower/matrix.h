@@ -7,6 +7,7 @@ enum { MX_SUBS = 4 * MATRIX_DIMS, MX_CHUNK = 16 }; /* dimensions of a product; b
 
 typedef struct {      /* a factor and its slice */
   ExprId cond, value; /* cond (0: true) ? value : 0, by variables of the dimensions */
+  DType type;
   const MatrixIndex *rows;
   int block, lines, line;       /* rows of the block; lines of the slice and elements of one */
   int panel;                    /* of them side by side: a line is in so many pieces, each of which has its lines below it */

@@ -40,7 +40,9 @@ int matrix_threads(const MatrixTile *t) {
   return matrix_team(t) * (t->block_m / t->warp_m) * (t->block_n / t->warp_n) * t->teams;
 }
 int matrix_ahead(const MatrixTile *t) { return t->stages - (t->warpgroups > 1 ? 2 : 1); }
-bool matrix_groups(const Target *t) { return t->kind == TG_CUDA && t->gpu.sm == 90; }
+bool matrix_groups(const Target *t, DType type) {
+  return t->kind == TG_CUDA && t->gpu.sm == 90 && dtype_is_float(type);
+}
 
 /* Their tiles lie in shared memory as the instruction finds them: lines of 32, 64 or 128 bytes, or pieces of 128 side by side, which
  * change places in groups that begin at multiples of 1,024 bytes. */
@@ -68,7 +70,9 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   if (t->warp_m % 8 || t->warp_n % 8) return "a warp's tile is a multiple of 8 x 8";
   if (t->block_m % t->warp_m || t->block_n % t->warp_n) return "the block's tile is a multiple of the warp's";
   if (t->block_k % step)
-    return step == 8 ? "its slice of the sum is a multiple of 8" : "its slice of the sum is a multiple of 16";
+    return step == 8    ? "its slice of the sum is a multiple of 8"
+           : step == 16 ? "its slice of the sum is a multiple of 16"
+                        : "its slice of the sum is a multiple of 32";
   if (t->warp_m * t->warp_n / matrix_team(t) > MAX_ACCUMULATORS) return "a thread keeps at most 128 sums";
   if (matrix_threads(t) > MAX_WARPS * GPU_WARP) return "a block has at most 32 warps";
   if (t->split < 1 || t->split > MAX_SPLIT) return "1 to 64 blocks share a sum";
@@ -238,9 +242,12 @@ static bool match_axes(Look *l, int stage, VarSub *sub) {
 static bool is_float(DType t, int bits) {
   return t.lanes == 1 && t.bits == bits && (t.code == DT_FLOAT || (t.code == DT_BFLOAT && bits == 16));
 }
+static bool is_byte(DType t) { return t.lanes == 1 && t.bits == 8 && dtype_is_int(t); }
+static bool loses_nothing(DType from, DType to) {
+  return (is_float(from, 16) && is_float(to, 32)) || (is_byte(from) && dtype_eq(to, DT_I32));
+}
 static ExprId uncast(IrCtx *c, ExprId e) {
-  while (ir_kind(c, e) == IR_CAST && is_float(ir_type(c, e), 32) && is_float(ir_type(c, ir_kid(c, e, 0)), 16))
-    e = ir_kid(c, e, 0);
+  while (ir_kind(c, e) == IR_CAST && loses_nothing(ir_type(c, ir_kid(c, e, 0)), ir_type(c, e))) e = ir_kid(c, e, 0);
   return e;
 }
 
@@ -254,12 +261,16 @@ static bool factors(Look *l, const IrReduce *r) {
     return refuse(l, "its reduction is no sum");
   ExprId e = uncast(c, r->src[0]);
   if (ir_kind(c, e) != IR_MUL) return refuse(l, "what it adds up is no product");
-  if (!is_float(ir_type(c, r->src[0]), 32) && !is_float(ir_type(c, r->src[0]), 16))
-    return refuse(l, "its sum is neither float32 nor a 16-bit float");
+  DType sum = ir_type(c, r->src[0]);
+  bool whole = dtype_eq(sum, DT_I32);
+  if (!whole && !is_float(sum, 32) && !is_float(sum, 16))
+    return refuse(l, "its sum is neither float32 nor a 16-bit float, nor int32");
+  l->v->sums = whole ? DT_I32 : DT_F32;
   l->v->a = uncast(c, ir_kid(c, e, 0)), l->v->b = uncast(c, ir_kid(c, e, 1));
   DType a = ir_type(c, l->v->a), b = ir_type(c, l->v->b);
+  if (whole)
+    return is_byte(a) && is_byte(b) ? true : refuse(l, "its sum is int32, but its factors are no integers of 8 bits");
   if (!dtype_eq(a, b)) l->v->a = ir_kid(c, e, 0), l->v->b = ir_kid(c, e, 1), a = ir_type(c, l->v->a);
-  l->v->type = a;
   return is_float(a, 32) || is_float(a, 16) ? true : refuse(l, "its factors are no float32 and no 16-bit floats");
 }
 
@@ -331,6 +342,7 @@ bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, Matr
   Look l = {.s = s, .body = body, .v = v};
   bool ok = look(&l, stage);
   if (ok && transposed) turn(v);
+  if (ok) v->type = ir_type(s->ctx, v->a);
   *why = l.why;
   return ok;
 }

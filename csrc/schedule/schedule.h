@@ -227,7 +227,7 @@ enum { MATRIX_DIMS = 8, LANE_STEP = 4 }; /* LANE_STEP: of k, that a lane loads a
 typedef struct { int n; VarId var[MATRIX_DIMS]; int64_t extent[MATRIX_DIMS], size; } MatrixIndex; /* the last runs fastest */
 typedef struct {
   int sum_stage; TensorId sum;   /* 0: the stage is the sum itself */
-  DType type;                    /* of the factors: float16, bfloat16 or float32 */
+  DType type, sums;              /* of the factors: float16, bfloat16, float32, or (that of a) an integer of 8 bits; of what is added up */
   ExprId a, b;                   /* by variables of the root stage's axes and of the reduction */
   MatrixIndex batch, m, n, k;
 } MatrixView;
@@ -245,7 +245,7 @@ int matrix_lane_columns(const MatrixTile *t);
 int matrix_team(const MatrixTile *t);    /* threads that compute a warp's tile: those of a warp, or of a warpgroup */
 int matrix_threads(const MatrixTile *t); /* of a block */
 int matrix_ahead(const MatrixTile *t);   /* slices that are copied before they are needed */
-bool matrix_groups(const Target *t);     /* does it have wgmma? */
+bool matrix_groups(const Target *t, DType type); /* does it have wgmma, for such factors? */
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target);
 /* Do the blocks that share a sum add it up themselves, as a cluster? Else a second kernel does. */
