@@ -305,10 +305,11 @@ static void check(Mx *x, int stage) {
             "stage %s asks for %s: compute capability %d is less than 80", name, how, env->t->gpu.sm);
   if (!matrix_view(env->s, stage, x->t.transposed, env->body, &x->v, &why))
     err_raise(e, NS_ERR_VALUE, "stage %s is no product of matrices for tensor cores: %s", name, why);
-  err_check(
-      e, !x->t.warpgroups || matrix_groups(env->t, x->v.type),
-      "stage %s asks for warpgroups' products, which only compute capability 9.0 has, of floats alone: not %d, of %s",
-      name, env->t->gpu.sm, dtype_is_float(x->v.type) ? "floats" : "integers");
+  bool groups = !x->t.warpgroups || matrix_groups(env->t, x->v.type);
+  err_check(e, groups || dtype_is_float(x->v.type), "stage %s asks for warpgroups' products, which are of floats alone",
+            name);
+  err_check(e, groups, "stage %s asks for warpgroups' products, which only compute capability 9.0 has, not %d", name,
+            env->t->gpu.sm);
   const char *fault = matrix_tile_fault(&x->t, x->v.type);
   err_check(e, !fault, "stage %s on tensor cores: %s", name, fault);
   double parts = (double)x->t.split * (double)x->v.batch.size * (double)x->v.m.size * (double)x->v.n.size;

@@ -11,7 +11,7 @@ import numpy as np
 from . import _core
 
 __all__ = [
-    "MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "from_bfloat16", "is_float", "math_mode", "mean_type", "mode_fits",
+    "MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "from_bfloat16", "is_byte_product", "is_float", "math_mode", "mean_type", "mode_fits",
     "steps_fit", "stored", "sum_type", "to_bfloat16", "to_tf32", "tolerance",
 ]  # fmt: skip
 
@@ -73,6 +73,11 @@ def sum_type(dtype):
     """The type in which sums and products of many `dtype` values are formed: float32 for floats of 16 bits, as PyTorch
     does; else the type itself (integers wrap, and a wrapped sum does not depend on the order)."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def is_byte_product(data, weight, out_dtype):
+    """Whether products of such types (strings) are of integers of 8 bits, added up in int32: tensor cores compute them exactly."""
+    return {data, weight} <= {"int8", "uint8"} and out_dtype == "int32"
 
 
 def mean_type(dtype):

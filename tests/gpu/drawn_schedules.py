@@ -24,7 +24,18 @@ if __name__ == "__main__":
     sys.path[:0] = [str(pathlib.Path(__file__).parents[k] / p) for k, p in ((2, "python"), (1, ""), (1, "search"))]
 
 import numpy as np
-from tensor_core_cases import ALLOWED, by_lanes, by_warpgroups, defined, dense, has_step, policy, ragged, unwritten
+from tensor_core_cases import (
+    ALLOWED,
+    by_lanes,
+    by_warpgroups,
+    defined,
+    dense,
+    has_step,
+    policy,
+    ragged,
+    types,
+    unwritten,
+)
 
 import nestsmith as ns
 from nestsmith import _core, te, topi
@@ -51,7 +62,7 @@ def few_sums(rng, dtype):
     if rng.integers(2):
         return dense(*(int(rng.integers(*limits)) for limits in ((2, 9), (2, 9), (200, 700))), dtype)
     n, h, w, c = (int(rng.integers(*limits)) for limits in ((1, 3), (30, 80), (30, 80), (5, 40)))
-    x = te.placeholder((n, h, w, c), dtype, name="X")
+    x = te.placeholder((n, h, w, c), types(dtype)[0], name="X")
     return [x, topi.sum(x, axis=[1, 2])]
 
 

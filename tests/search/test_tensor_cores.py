@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tensor_core_cases import ALLOWED, by_warpgroups, defined, dense, has_step, policy, ragged, unwritten
+from tensor_core_cases import ALLOWED, by_warpgroups, defined, dense, has_step, policy, ragged, types, unwritten
 
 from nestsmith import _core, auto_scheduler, te, topi, transform
 from nestsmith.auto_scheduler import feature
@@ -15,12 +15,13 @@ from nestsmith.states import core_state
 
 
 def convolution(layout, dtype):
+    data, weight, out = types(dtype)
     if layout == "NHWC":
-        x, w = te.placeholder((1, 9, 9, 16), dtype, name="X"), te.placeholder((3, 3, 16, 24), dtype, name="W")
-        y = topi.nn.conv2d_nhwc(x, w, 2, 1, 1)
+        x, w = te.placeholder((1, 9, 9, 16), data, name="X"), te.placeholder((3, 3, 16, 24), weight, name="W")
+        y = topi.nn.conv2d_nhwc(x, w, 2, 1, 1, out)
     else:
-        x, w = te.placeholder((1, 16, 9, 9), dtype, name="X"), te.placeholder((24, 16, 3, 3), dtype, name="W")
-        y = topi.nn.conv2d_nchw(x, w, 2, 1, 1)
+        x, w = te.placeholder((1, 16, 9, 9), data, name="X"), te.placeholder((24, 16, 3, 3), weight, name="W")
+        y = topi.nn.conv2d_nchw(x, w, 2, 1, 1, out)
     return [x, w, topi.nn.relu(y)]
 
 
@@ -55,6 +56,18 @@ def test_who_may_use_them():
         policy(half, tensor_cores=4).generate_sketches()
     with pytest.raises(ValueError, match="math 'tf23' is unknown"):
         policy(half, math="tf23")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint8 int8", "int8 uint8"])
+def test_who_may_use_them_for_integers(dtype):
+    """Sums in int32 of products of 8 bits are exact: no mode is asked, and warpgroups are for floats."""
+    whole = dense(40, 24, 72, dtype)
+    assert sketches(whole) == sketches(whole, warpgroups=2) == sketches(whole, target="cuda -arch=sm_120") == [False, True]
+    for how in ({"tensor_cores": 0}, {"search_mode": "compatible"}, {"target": "cuda -arch=sm_75"}):
+        assert sketches(whole, **how) == [False]
+    a, b = (te.placeholder((40, 72), t, name=t) for t in types(dtype)[:2])
+    for narrow in ("int8", "int16", "int64"):  # sums that units have not
+        assert not any(sketches([a, b, topi.nn.dense(a, b, out_dtype=narrow)]))
 
 
 def test_a_context_decides_for_tasks_that_are_not_told():
@@ -95,6 +108,8 @@ def right(state, tensors, sm=90):
         (lambda: convolution("NHWC", "float32"), "tf32"),
         (lambda: convolution("NCHW", "float32"), "float32x3"),
         (lambda: convolution("NHWC", "float32"), "strict"),
+        (lambda: dense(33, 21, 80, "int8"), None),
+        (lambda: convolution("NHWC", "uint8 int8"), None),
     ],
 )
 def test_drawn_and_bred_states_are_right(make, math):
@@ -314,7 +329,7 @@ def test_a_log_of_other_settings_is_where_the_search_goes_on(warpgroups, wide):
     assert len(p.engine.round(4)) == 4 and took == [4]
 
 
-@pytest.mark.parametrize("dtype,math", [("float16", None), ("float32", "tf32")])
+@pytest.mark.parametrize("dtype,math", [("float16", None), ("float32", "tf32"), ("int8", None)])
 def test_what_fits_is_counted_alike(dtype, math):
     """Sampler, checker and program agree on shared memory; memory is shared by arrays of one element type alone."""
     tensors = dense(512, 512, 640, dtype)
@@ -324,6 +339,8 @@ def test_what_fits_is_counted_alike(dtype, math):
         s = core_state(s)
         verdict, kernel = _core.gpu_check(s, target), p.engine.facts(s.infer_bounds())["kernels"][0]
         assert verdict["ok"] and verdict["shared_bytes"] == kernel["shared_bytes"]
+    if dtype == "int8":  # for warps alone
+        return
     edited = with_numbers(s, [128, 256, 64 if dtype == "float16" else 32, 64, 256, 4, 0, 1, 1, 1, 1])
     verdict = _core.gpu_check(edited, target)  # 192 KB of slices, 40 KB of results
     if dtype == "float16":
