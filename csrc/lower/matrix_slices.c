@@ -4,10 +4,10 @@
  * matrix, or in a convolution's padding, is a copy of zeros.
  *
  * A slice keeps in one line of shared memory what follows each other in global memory, along k or along the rows, so that
- * copies have up to 16 bytes; `ldmatrix` transposes what lies the other way round, which it can for 16-bit types only. Chunks
- * of 16 bytes change places within their line, by XOR with the number of the line: eight lines that are read together are in
- * different banks. What is not contiguous, or not a plain element, passes through registers: read before the products, so
- * that it arrives during them, stored behind them.
+ * copies have up to 16 bytes; `ldmatrix` transposes what lies the other way round, which it can for 16-bit types only: of others
+ * all lines run along k. Chunks of 16 bytes change places within their line, by XOR with the number of the line: eight lines that
+ * are read together are in different banks. What is not contiguous, or not a plain element, passes through registers: read before
+ * the products, so that it arrives during them, stored behind them.
  */
 #include "lower/matrix.h"
 

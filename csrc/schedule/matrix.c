@@ -8,7 +8,8 @@
  * of the step, which is why one step is all that a candidate needs. The stage behind the sum may do what it likes with the
  * one element of the sum that it reads: biases, activations and residuals are part of the kernel.
  *
- * With no term (by lanes) the same kernel has float32 multiplied and added by the threads themselves, strictly.
+ * Factors are 16-bit floats, float32 or integers of 8 bits, each signed or not, which are cast to the type of the sum: float32, or int32,
+ * in which sums are exact. With no term (by lanes) the same kernel has float32 multiplied and added by the threads themselves, strictly.
  */
 #include <string.h>
 #include "schedule/internal.h"

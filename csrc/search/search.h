@@ -26,8 +26,8 @@
 #include "codegen/text.h"
 #include "model/scorer.h"
 
-/* Which products may be computed on tensor cores: none; those of 16-bit floats, which lose nothing by it; those of float32, too,
- * rounded to TF32. */
+/* Which products may be computed on tensor cores: none; those of 16-bit floats and of integers of 8 bits, which lose
+ * nothing by it; those of float32, too, rounded to TF32. */
 enum { TENSOR_NEVER, TENSOR_HALF, TENSOR_TF32, TENSOR_FLOAT32X3 };
 typedef struct {
   double eps_greedy, sample_init_use_measured_ratio, mutation_prob;
