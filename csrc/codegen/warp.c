@@ -53,11 +53,12 @@ static const char *factor_name(DType t) {
   if (dtype_is_float(t)) return dtype_eq(t, DT_F32) ? "tf32" : dtype_eq(t, DT_F16) ? "f16" : "bf16";
   return t.code == DT_INT ? "s8" : "u8";
 }
-/* What holds a number of 4 bytes: for C, for PTX, and for what stands between. */
+/* What holds a sum, or two of 16 bits: for C, for PTX, and for what stands between. */
 typedef struct {
   const char *c, *ptx, *reg;
 } Number;
 static Number number(DType t) {
+  if (dtype_eq(t, DT_F16)) return (Number){"unsigned int", "f16", "r"};
   return dtype_is_float(t) ? (Number){"float", "f32", "f"} : (Number){"int", "s32", "r"};
 }
 
@@ -67,14 +68,15 @@ static const char *mma_helper(Gen *g, MmaType t) {
   const char *value = t == MMA_TF32 ? gen_to_tf32(g) : "", *type[] = {factor_name(m->a), factor_name(m->b)},
              *a = arena_printf(g->a, "\"r\"(%s(a[#]))", value), *b = arena_printf(g->a, "\"r\"(%s(b[#]))", value),
              *c = arena_printf(g->a, "\"+%s\"(c[#])", sum.reg);
-  bool alike = dtype_eq(m->a, m->b);
-  return gen_function(g, "void", arena_printf(g->a, "ns_mma_%s%s%s", type[0], alike ? "" : "_", alike ? "" : type[1]),
+  const char *more = !dtype_eq(m->a, m->b) ? arena_printf(g->a, "_%s", type[1]) : t == MMA_F16_SUMS ? "_sums" : "";
+  int n = dtype_bytes(m->sum); /* registers of sums */
+  return gen_function(g, "void", arena_printf(g->a, "ns_mma_%s%s", type[0], more),
                       "(%s *c, const unsigned int *a, const unsigned int *b) {\n"
                       "  asm volatile(\"mma.sync.aligned.m16n8k%d.row.col.%s.%s.%s.%s {%s}, {%s}, {%s}, {%s};\" :\n"
                       "               %s :\n               %s, %s);\n}\n",
-                      sum.c, mma_depth(t), sum.ptx, type[0], type[1], sum.ptx, operands(g, "%#", 0, 4),
-                      operands(g, "%#", 4, 4), operands(g, "%#", 8, 2), operands(g, "%#", 0, 4), operands(g, c, 0, 4),
-                      operands(g, a, 0, 4), operands(g, b, 0, 2));
+                      sum.c, mma_depth(t), sum.ptx, type[0], type[1], sum.ptx, operands(g, "%#", 0, n),
+                      operands(g, "%#", n, 4), operands(g, "%#", n + 4, 2), operands(g, "%#", 0, n),
+                      operands(g, c, 0, n), operands(g, a, 0, 4), operands(g, b, 0, 2));
 }
 
 /* Three products of TF32, small ones first. They are added to the sum by an addition that rounds: the units cut off, which

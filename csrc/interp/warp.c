@@ -189,7 +189,7 @@ static Val added(const MmaInfo *m, Val c, double sum) {
   if (!dtype_is_float(m->sum))
     c.u.i += (int64_t)sum; /* which wraps where it is stored */
   else
-    c.u.f = (float)(c.u.f + (m->terms == 3 ? (float)sum : sum));
+    c.u.f = val_round(m->sum, c.u.f + (m->terms == 3 ? (float)sum : sum));
   return c;
 }
 
@@ -215,11 +215,16 @@ static void multiply(Run *r, const ExprId *k, int first) {
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
     Spot pc = operand_spot(r, k[1], true);
-    for (int q = 0; q < 4; q++) {
-      int row = l / 4 + q / 2 * 8, col = l % 4 * 2 + q % 2;
-      Val v = operand_take(r, pc, q);
-      for (int i = 0; i < depth; i++) v.bad |= a->bad[row][i] || b->bad[col][i];
-      operand_put(r, pc, q, added(m, v, dot(a, b, row, col, depth, three)));
+    int n = 4 / dtype_bytes(m->sum); /* sums of a register */
+    for (int q = 0; q < 4 / n; q++) {
+      Val reg = operand_take(r, pc, q), sum[2];
+      for (int h = 0; h < n; h++) {
+        int row = l / 4 + (q * n + h) / 2 * 8, col = l % 4 * 2 + (q * n + h) % 2;
+        sum[h] = n == 1 ? reg : part(m->sum, reg, h);
+        for (int i = 0; i < depth; i++) sum[h].bad |= a->bad[row][i] || b->bad[col][i];
+        sum[h] = added(m, sum[h], dot(a, b, row, col, depth, three));
+      }
+      operand_put(r, pc, q, n == 1 ? sum[0] : pack(m->sum, n, sum));
     }
   }
 }

@@ -95,6 +95,7 @@ static const MmaInfo MMA[MMA_COUNT] = {
     [MMA_TF32] = {SINGLE, SINGLE, SINGLE, 1}, [MMA_TF32X3] = {SINGLE, SINGLE, SINGLE, 3},
     [MMA_S8] = {SIGNED, SIGNED, WHOLE, 1},    [MMA_U8] = {BYTE, BYTE, WHOLE, 1},
     [MMA_S8_U8] = {SIGNED, BYTE, WHOLE, 1},   [MMA_U8_S8] = {BYTE, SIGNED, WHOLE, 1},
+    [MMA_F16_SUMS] = {HALF, HALF, HALF, 2},
 };
 
 const MmaInfo *mma_info(MmaType t) { return &MMA[t]; }

@@ -94,9 +94,9 @@ typedef enum {
   IN_COUNT
 } Intrin;
 /* By the factors; a data table (intrin.c). TF32X3: hi = x as TF32, lo = x - hi as TF32; lo hi + hi lo + hi hi, added to c at once.
- * Integers are multiplied and added up exactly, as far as sums wrap. */
-typedef enum { MMA_F16, MMA_BF16, MMA_TF32, MMA_TF32X3, MMA_S8, MMA_U8, MMA_S8_U8, MMA_U8_S8, MMA_COUNT } MmaType;
-typedef struct { DType a, b, sum; int terms; } MmaInfo; /* terms: products of TF32 that one of float32 is the sum of; else 1 */
+ * Integers are multiplied and added up exactly, but that sums wrap. Sums of 16 bits are two neighbours in a register of 32. */
+typedef enum { MMA_F16, MMA_BF16, MMA_TF32, MMA_TF32X3, MMA_S8, MMA_U8, MMA_S8_U8, MMA_U8_S8, MMA_F16_SUMS, MMA_COUNT } MmaType;
+typedef struct { DType a, b, sum; int terms; } MmaInfo; /* terms: as in MatrixTile */
 const MmaInfo *mma_info(MmaType t);
 int mma_depth(MmaType t); /* of k: 32 bytes of a factor */
 typedef enum { EFF_PURE, EFF_READ, EFF_SYNC } Effect;

@@ -117,19 +117,21 @@ static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
   return around(x, kk, around(x, r, b));
 }
 
+/* Sums that a register holds while products are added up. */
+static int per_register(const Mx *x) { return x->units == x->acc ? 1 : 2; }
+
 static MmaType mma_type(const Mx *x) {
   for (int i = 0; i < MMA_COUNT; i++) {
     const MmaInfo *m = mma_info((MmaType)i);
-    if (dtype_eq(m->a, x->a.type) && dtype_eq(m->b, x->b.type) && dtype_eq(m->sum, x->v.sums) && m->terms == x->t.terms)
-      return (MmaType)i;
+    if (dtype_eq(m->a, x->a.type) && dtype_eq(m->b, x->b.type) && m->terms == x->t.terms) return (MmaType)i;
   }
   err_raise(ir_err(x->c), NS_ERR_INTERNAL, "stage %s: no tensor core multiplies such factors", x->st->op->name);
 }
 
 static Stmt *products(Mx *x, int set) {
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED);
-  ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4);
-  ExprId args[] = {num(x, mma_type(x)), element(x, x->acc, at),
+  ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4 / per_register(x));
+  ExprId args[] = {num(x, mma_type(x)), element(x, x->units, at),
                    element(x, x->fa, in_set(x, set, x->mi * 4, scaled(x, var(x, i.v), 4))),
                    element(x, x->fb, in_set(x, set, x->ni * 2, scaled(x, var(x, j.v), 2)))};
   return around(x, i, around(x, j, call(x, IN_MMA, 4, args)));
@@ -179,8 +181,9 @@ static Stmt *next_slice(Mx *x) {
 }
 
 static Stmt *start(Mx *x) {
-  Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
-  Stmt *s = around(x, z, store(x, x->acc, var(x, z.v), ex_zero(x->c, x->v.sums)));
+  Loop z = loop(x, "z", x->sums / per_register(x), FOR_UNROLLED);
+  ExprId zero = ex_zero(x->c, ir_buffer(x->c, x->units)->type);
+  Stmt *s = around(x, z, store(x, x->units, var(x, z.v), zero));
   for (int i = 0; i < x->ahead; i++) {
     s = seq(x, s, mx_copy(x, &x->a, num(x, i), num(x, i), COPY));
     s = seq(x, s, mx_copy(x, &x->b, num(x, i), num(x, i), COPY));
@@ -267,6 +270,19 @@ static Stmt *steps(Mx *x) {
   return s;
 }
 
+/* Pairs of float16 become the sums that results are made of. */
+static Stmt *unpacked(Mx *x) {
+  IrCtx *c = x->c;
+  if (x->units == x->acc) return NULL;
+  Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
+  DType bits = dtype(DT_UINT, 32), half = dtype(DT_UINT, 16);
+  ExprId two[] = {element(x, x->units, quot(x, var(x, z.v), 2)),
+                  ex_cast(c, bits, scaled(x, rest(x, var(x, z.v), 2), 16))};
+  ExprId one = ex_cast(c, half, ex_call(c, IN_SHR, bits, 2, two));
+  ExprId value = ex_cast(c, x->v.sums, ex_call(c, IN_REINTERPRET, DT_F16, 1, &one));
+  return around(x, z, store(x, x->acc, var(x, z.v), value));
+}
+
 /* ---- the kernel ---- */
 
 static void grid_of(const Mx *x, int64_t grid[3]) {
@@ -310,6 +326,8 @@ static void check(Mx *x, int stage) {
             name);
   err_check(e, groups, "stage %s asks for warpgroups' products, which only compute capability 9.0 has, not %d", name,
             env->t->gpu.sm);
+  err_check(e, !matrix_half_sums(&x->t) || x->v.half,
+            "stage %s on tensor cores is to be added up in float16, but its sums do not become float16", name);
   const char *fault = matrix_tile_fault(&x->t, x->v.type);
   err_check(e, !fault, "stage %s on tensor cores: %s", name, fault);
   double parts = (double)x->t.split * (double)x->v.batch.size * (double)x->v.m.size * (double)x->v.n.size;
@@ -345,6 +363,8 @@ static void begin(Mx *x) {
   mx_slices(x);
   x->sums = x->t.warp_m * x->t.warp_n / x->team;
   x->acc = array(x, "sums", x->v.sums, SC_LOCAL, x->sums);
+  bool pairs = matrix_half_sums(&x->t) && !mx_plain(x);
+  x->units = pairs ? array(x, "pairs", dtype(DT_UINT, 32), SC_LOCAL, x->sums / 2) : x->acc;
   x->halves = x->keeps = 2, x->in_row = x->ni;
   if (mx_lanes(x))
     mx_lanes_begin(x);
@@ -365,10 +385,11 @@ static void begin(Mx *x) {
 
 static Stmt *kernel(Mx *x) {
   BufferId sums = x->acc;
-  Stmt *s = seq(x, start(x), steps(x));
+  Stmt *s = seq(x, seq(x, start(x), steps(x)), unpacked(x));
   s = seq(x, s, x->mine ? mx_add_up_here(x) : mx_results(x));
   bool fragments = mx_lanes(x) || !(mx_plain(x) || mx_grouped(x));
   BufferId local[] = {sums,
+                      x->units == sums ? 0 : x->units,
                       fragments ? x->fa : 0,
                       fragments ? x->fb : 0,
                       x->a.async ? 0 : x->a.passing,

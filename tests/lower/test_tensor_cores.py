@@ -211,7 +211,60 @@ def test_three_terms():
     half = product(20, 24, 40)
     refused(scheduled(half[-1], (16, 16, 16), (16, 8), terms=3), half, "is one of TF32")
     with pytest.raises(ValueError, match="the sum of 3"):
-        scheduled(tensors[-1], (16, 16, 16), (16, 8), terms=2)
+        scheduled(tensors[-1], (16, 16, 16), (16, 8), terms=4)
+
+
+def test_sums_in_float16():
+    """Where the definition brings sums to it: pairs of them are in a register."""
+    for tail in (False, True):
+        verify(product(34, 22, 43, out="float16", tail=tail), (32, 32, 32), (16, 16), terms=2, wide=tail)
+    a, b, c = product(40, 24, 120, tail=False)
+    half = te.compute(c.shape, lambda i, j: tir.max(c[i, j].astype("float16"), tir.const(0, "float16")), name="D")
+    for sm in (80, 90):
+        s = verify([a, b, half], (16, 16, 16), (16, 8), 3, True, split=2, terms=2, target=_core.Target("cuda", sm=sm))
+    assert s._core.math() == "fp16_accumulation" and "split 2, sums in float16" in str(s) and "(16, 8), 3, True, 2, 2)" in s._core.python()
+    again = te.create_schedule(s.outputs)
+    again.apply_steps(s.steps())
+    assert again.steps() == s.steps() and str(again) == str(s)
+
+
+def test_sums_in_float16_are_rounded_by_every_product():
+    """2,048 and 32 times one more: float16 has no 2,049. Fragments are of 16 products."""
+    tensors = product(16, 8, 2048 + 32 * 16, turn_b=True, out="float16", tail=False)
+    data = [np.ones(x.shape, "float16") for x in arrays(tensors)]
+    data[0][:, 2048:] = np.arange(32 * 16) % 16 == 0
+    for terms, total in ((1, 2080), (2, 2048)):
+        state = scheduled(tensors[-1], (16, 8, 32), (16, 8), 2, terms=terms)._core.state(tensors)
+        assert _core.interp(state, CUDA, data, stage="program")["findings"] == [] and (data[-1] == total).all()
+
+
+def test_who_has_no_sums_in_float16():
+    for tensors, why in (
+        (product(34, 22, 43), "its sums do not become float16"),
+        (product(34, 22, 43, tail=False), "its sums do not become float16"),
+        (product(34, 22, 43, "bfloat16", out="bfloat16"), "its sums do not become float16"),
+        (product(34, 22, 43, "float32", out="float32"), "its sums do not become float16"),
+    ):
+        refused(scheduled(tensors[-1], (32, 32, 32), (16, 16), terms=2), tensors, why)
+    with pytest.raises(ValueError, match="its sums are float32"):
+        scheduled(product(70, 37, 75, out="float16")[-1], (64, 64, 64), (64, 32), terms=2, warpgroups=1)
+
+
+@pytest.mark.parametrize("sm", [80, 90, 120])
+def test_the_compiler_takes_sums_in_float16(sm):
+    """Half as many registers as of float32."""
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    tensors, target, regs = product(512, 512, 512, out="float16", turn_b=True), _core.Target("cuda", sm=sm), []
+    for terms in (1, 2):
+        s = scheduled(tensors[-1], (128, 128, 32), (64, 64), 3, terms=terms)
+        source = _core.program(s._core, tensors, target, "f")[0]
+        assert ("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16" in source) == (terms == 2)
+        report = _core.build_report(target, _core.build(target, source, 0, "")[0])
+        assert report["local_bytes"] == 0
+        regs.append(report["regs"])
+    assert regs[1] < regs[0] - 32
 
 
 LANES = [  # what is multiplied, then block, warp, stages, transposed, split, teams
@@ -269,7 +322,7 @@ def test_the_step_of_products_by_lanes():
         ({"terms": 0, "teams": 0}, "one team or more"),
         ({"terms": 0, "teams": -1}, "is not between 0 and 256"),
         ({"terms": 0, "wide": True}, "neither wide stores nor warpgroups"),
-        ({"terms": 2}, "with 0, its own"),
+        ({"terms": 4}, "with 0, its own"),
     ):
         with pytest.raises(ValueError, match=why):
             scheduled(tensors[-1], (32, 32, 32), (16, 32), 3, **wrong)

@@ -9,6 +9,7 @@ TARGET = "cuda -arch=sm_90"
 # element type (of data and of weights, where they differ), math of the task
 ALLOWED = (("float16", None), ("bfloat16", None), ("float32", "tf32"), ("float32", "float32x3"), ("float32", "strict"))
 ALLOWED += (("int8", None), ("uint8 int8", None), ("uint8", None), ("int8 uint8", None))
+ALLOWED += (("float16", "fp16_accumulation"),)  # exact, too: sums of small whole numbers are small
 
 
 def types(dtype):

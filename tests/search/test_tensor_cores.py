@@ -11,6 +11,7 @@ from tensor_core_cases import ALLOWED, by_warpgroups, defined, dense, has_step, 
 
 from nestsmith import _core, auto_scheduler, te, topi, transform
 from nestsmith.auto_scheduler import feature
+from nestsmith.numerics import mode_fits
 from nestsmith.states import core_state
 
 
@@ -70,6 +71,38 @@ def test_who_may_use_them_for_integers(dtype):
         assert not any(sketches([a, b, topi.nn.dense(a, b, out_dtype=narrow)]))
 
 
+def test_who_may_add_up_in_float16():
+    """Who asks for it, of products whose sums become float16; warpgroups keep float32."""
+    half, mode = dense(40, 24, 72, "float16"), "fp16_accumulation"
+
+    def terms(tensors, **how):
+        steps = [step[2] for s in policy(tensors, **how).generate_sketches() for step in s.transform_steps if step[0] == "MM"]
+        return [numbers[8] if len(numbers) > 8 else 1 for numbers in steps]
+
+    a, b = half[:2]
+    wide = [a, b, topi.nn.dense(a, b, out_dtype="float32")]
+    both = [a, b, te.compute(wide[2].shape, lambda i, j: wide[2][i, j].astype("float16") + (wide[2][i, j] * 2.0).astype("float16"))]
+    assert 2 not in terms(half) and sorted(terms(half, math=mode, warpgroups=0)) == [2] and 2 in terms(half, math=f"tf32+{mode}")
+    for tensors in (wide, both, dense(40, 24, 72, "bfloat16"), dense(40, 24, 72, "int8")):
+        assert 2 not in terms(tensors, math=mode)
+    single = dense(40, 24, 72, "float32")
+    assert terms(single, math=f"float32x3+{mode}", warpgroups=0) == [3] and terms(single, math=mode) == [0]
+    with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 strictly"):
+        policy(single, math=mode, tensor_cores=2)
+    for config, found in (({}, "strict"), ({mode: True}, mode), ({mode: True, "tf32": True}, f"tf32+{mode}")):
+        with transform.PassContext(config={f"nestsmith.allow_{name}": on for name, on in config.items()}):
+            assert policy(half).search_task.math == found
+
+
+def test_what_one_mode_allows_another():
+    mode = "fp16_accumulation"
+    order = ("strict", "float32x3", "tf32")
+    for k, m in enumerate(order):
+        assert [mode_fits(m, other) for other in order] == [i >= k for i in range(3)]
+        assert mode_fits(m, f"tf32+{mode}") and not mode_fits(f"tf32+{mode}", m) and not mode_fits(mode, m)
+    assert mode_fits(mode, f"float32x3+{mode}") and not mode_fits(f"tf32+{mode}", f"float32x3+{mode}") and not mode_fits("tf33", "tf32")
+
+
 def test_a_context_decides_for_tasks_that_are_not_told():
     single = dense(40, 24, 72, "float32")
     with transform.PassContext(config={"nestsmith.allow_tf32": True}):
@@ -110,6 +143,7 @@ def right(state, tensors, sm=90):
         (lambda: convolution("NHWC", "float32"), "strict"),
         (lambda: dense(33, 21, 80, "int8"), None),
         (lambda: convolution("NHWC", "uint8 int8"), None),
+        (lambda: dense(33, 21, 40, "float16"), "fp16_accumulation"),
     ],
 )
 def test_drawn_and_bred_states_are_right(make, math):
@@ -412,20 +446,25 @@ def test_records_carry_them_and_features_know_them():
     assert again.state.transform_steps == state.transform_steps
 
 
-def test_a_record_without_its_mark_is_no_way_to_tf32(tmp_path):
+@pytest.mark.parametrize(
+    "dtype,math,does",
+    [("float32", "tf32", "multiplies float32 on tensor cores"), ("float16", "fp16_accumulation", "adds products of float16 up in float16")],
+)
+def test_a_record_without_its_mark_is_no_way_to_a_mode(dtype, math, does, tmp_path):
     """Logs of before there were marks, and of tools that write the version of their own, do not loosen a strict task."""
-    tensors, log = dense(64, 64, 64, "float32"), tmp_path / "log.json"
-    loose, strict = (policy(tensors, math=math) for math in ("tf32", "strict"))
-    x = auto_scheduler.MeasureInput(loose.search_task, next(s for s in loose.sample_initial_population() if has_step(s)))
+    tensors, log = dense(64, 64, 64, dtype), tmp_path / "log.json"
+    loose, strict = (policy(tensors, math=m) for m in (math, "strict"))
+    states = loose.sample_initial_population()
+    x = auto_scheduler.MeasureInput(loose.search_task, next(s for s in states if core_state(s).math() == math))
     line = auto_scheduler.measure_record.dump_record_to_string(x, auto_scheduler.MeasureResult([1e-3], 0, "", 0.1, 1))
-    assert " math=tf32" in line
-    log.write_text(line.replace(" math=tf32", ""))
+    assert f" math={math}" in line
+    log.write_text(line.replace(f" math={math}", ""))
     (record,) = auto_scheduler.RecordReader(str(log))
     for p in (loose, strict):
         if p is strict:
-            with pytest.raises(RuntimeError, match='multiplies float32 on tensor cores.* math is "strict"'):
+            with pytest.raises(RuntimeError, match=f'{does}.* math is "strict"'):
                 p.search_task.apply_best(str(log))
-            with pytest.raises(ValueError, match='multiplies float32 on tensor cores.* math is "strict"'):
+            with pytest.raises(ValueError, match=f'{does}.* math is "strict"'):
                 p.preload(*record)
         else:
             assert p.search_task.apply_best(str(log))

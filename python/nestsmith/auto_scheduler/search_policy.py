@@ -10,7 +10,7 @@ import time
 from nestsmith import _core, check
 from nestsmith.error import TVMValueError
 
-from ..numerics import MATH_MODES, mode_fits, steps_fit
+from ..numerics import MATH_MODES, mode_fits, needed_math, unfit
 from ..states import core_state, handle_of
 from .cost import FAILED, seconds_of
 from .cost_model import AnalyticModel, RandomModel
@@ -201,9 +201,9 @@ def _tensor_cores(task, asked):
     if isinstance(asked, str):
         check.one_of_names("search parameter tensor_cores:", asked, ("auto",))
         return most
-    asks = next((m for m, row in MATH_MODES.items() if row.tensor_cores == asked), "strict")
-    if not mode_fits(asks, task.math):
-        how = "strictly" if task.math == "strict" else f"as {task.math}"
+    asks, single = next((m for m, row in MATH_MODES.items() if row.tensor_cores == asked), "strict"), MATH_MODES[task.math].single
+    if not mode_fits(asks, single):
+        how = "strictly" if single == "strict" else f"as {single}"
         raise ValueError(f'search parameter tensor_cores is {asked}, but the task is to compute float32 {how}; make it with math="{asks}"')
     return asked
 
@@ -293,6 +293,7 @@ class SketchPolicy(SearchPolicy):
         self.params, self.program_cost_model = params, model
         self.seed = seed or random.randint(1, 1 << 30)
         engine = {**params, "tensor_cores": _tensor_cores(task, params["tensor_cores"])}
+        engine["half_sums"] = int(MATH_MODES[task.math].half_sums)
         engine["wide_stores"] = _wide_stores(task, params["wide_stores"])
         if isinstance(model, RandomModel):
             engine["evolutionary_search_num_iters"] = min(2, engine["evolutionary_search_num_iters"])
@@ -356,8 +357,9 @@ class SketchPolicy(SearchPolicy):
     def preload(self, inp, res):
         state = inp.state.steps() if isinstance(inp.state, RecordState) else handle_of(inp.state)
         task = self.search_task
-        if not steps_fit(task.compute_dag, state if isinstance(state, str) else state.steps(), task.math):
-            raise ValueError(f'the record multiplies float32 on tensor cores, the task\'s math is "{task.math}"')
+        needs = needed_math(task.compute_dag, state if isinstance(state, str) else state.steps())
+        if not mode_fits(needs, task.math):
+            raise ValueError(f'the record {unfit(needs)}, the task\'s math is "{task.math}"')
         self._report(state, res)
 
     def _report(self, state, res):

@@ -301,7 +301,8 @@ class Stage:
             and the parts are added up, always in the same order: by a second kernel, or from compute capability 9.0 on and for
             up to 8 blocks by these blocks themselves, which are a cluster then.
         terms : int
-            Of a product of float32 factors: 1 (TF32), 3 ("float32x3"), or 0 (by lanes, strictly).
+            Of a product of float32 factors: 1 (TF32), 3 ("float32x3"), or 0 (by lanes, strictly). 2: products of float16 are added
+            up in float16, where the definition brings sums to it.
         warpgroups : int
             0: warps multiply what they have loaded into registers (``mma.sync``). 1 or 2: warpgroups of four warps multiply what
             lies in shared memory (``wgmma``, compute capability 9.0): ``warp`` is such a group's tile, a multiple of 64 x 8,

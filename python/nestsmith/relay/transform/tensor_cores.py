@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from ...numerics import is_byte_product, math_mode
+from ...numerics import float32_mode, is_byte_product
 from .. import op
 from .. import passes as _t
 from ..expr import Call, Constant, rewrite
@@ -41,7 +41,7 @@ def ForTensorCores(target):
     @_t.function_pass(opt_level=3, name="ForTensorCores")
     def run(func, mod, ctx):
         infer_type(func)
-        mode = math_mode(ctx.config)
+        mode = float32_mode(ctx.config)
         floats = ("float16", "bfloat16") + (("float32",) if mode != "strict" else ())
 
         def visit(old, new):
