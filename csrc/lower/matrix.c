@@ -19,6 +19,8 @@
  * matrix_slices.c lays out the slices and copies them, matrix_lanes.c has lanes multiply float32 by themselves, matrix_results.c says
  * what becomes of the sums.
  *
+ * Sums in float16 are pairs in registers of 32 bits up to the last slice, and float32 behind it: parts of a sum are added up so.
+ *
  * For features the same loops are made with plain statements in place of the instructions.
  */
 #include "lower/matrix.h"

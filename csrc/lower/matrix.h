@@ -33,8 +33,8 @@ typedef struct {
   VarId block[3], tid;
   ExprId batch, part; /* of the block at hand */
   bool clustered;
-  BufferId acc, units, fa, fb, /* units: what tensor cores add to: acc, or pairs of float16 */
-       partial, place; /* place: of the slice at hand, where it is counted */
+  BufferId acc, units; /* sums; what tensor cores add to: acc, or pairs of float16 */
+  BufferId fa, fb, partial, place; /* place: of the slice at hand, where it is counted */
   BufferId mine, other, total; /* of teams, or blocks, that add up among themselves */
   BufferId passing;            /* results on their way to wide stores */
 } Mx;

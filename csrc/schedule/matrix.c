@@ -79,9 +79,8 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   if (matrix_threads(t) > MAX_WARPS * GPU_WARP) return "a block has at most 32 warps";
   if (t->split < 1 || t->split > MAX_SPLIT) return "1 to 64 blocks share a sum";
   if (t->terms != 1 && !(matrix_half_sums(t) ? dtype_eq(type, DT_F16) : (t->terms == 0 || t->terms == 3) && step == 8))
-    return "a product of float32 is one of TF32, the sum of 3 or, with 0, its own; one of float16 may, with 2, be "
-           "added up in "
-           "float16; any other is one";
+    return "a product of float32 is one of TF32, the sum of 3 or, with 0, its own; sums of float16 alone are, with 2, "
+           "float16";
   if (t->stages < 2 || t->stages > MAX_STAGES) return "it has 2 to 8 stages";
   if (t->wide < 0 || t->wide > 1) return "its stores are wide (1) or not (0)";
   if (matrix_lanes(t) && (t->wide || t->warpgroups))
