@@ -145,13 +145,11 @@ static void float_division(Gen *g, ExprId e, ExprKind kind, DType t) {
   }
 }
 
-static const char *small_float(Gen *g, DType t, bool store);
-
 static void cast(Gen *g, ExprId e, DType t) {
   if (dtype_is_bool(t))
     gen_form(g, e, "($0 != 0)");
   else if (gen_is_small_float(t))
-    gen_form(g, e, "%s(%s($t0))", small_float(g, t, false), small_float(g, t, true));
+    gen_form(g, e, "%s(%s($t0))", gen_small_float(g, t, false), gen_small_float(g, t, true));
   else
     gen_form(g, e, "((%s)$0)", gen_type(g, t));
 }
@@ -305,7 +303,7 @@ void gen_element(Gen *g, BufferId b, ExprId index) {
 }
 
 /* Names of the two conversions of a 16-bit float type on this target. */
-static const char *small_float(Gen *g, DType t, bool store) {
+const char *gen_small_float(Gen *g, DType t, bool store) {
 #define BF16_OF_BITS "(x != x ? 0x7fc0u : (i + 0x7fffu + ((i >> 16) & 1u)) >> 16); "
 #define BITS_OF_HALF                                                                                                   \
   "\n#ifdef __clang__\n  union { __fp16 h; uint16_t i; } u;\n#else\n  union { _Float16 h; uint16_t i; } u;\n#endif\n"
@@ -331,7 +329,7 @@ static const char *small_float(Gen *g, DType t, bool store) {
 void gen_load(Gen *g, BufferId b, ExprId index) {
   DType t = dtype_lanes(ir_buffer(g->c, b)->type, 1);
   bool small = gen_is_small_float(t), flag = dtype_is_bool(t);
-  if (small) sb_printf(g->o, "%s(", small_float(g, t, false));
+  if (small) sb_printf(g->o, "%s(", gen_small_float(g, t, false));
   if (flag) sb_putc(g->o, '(');
   gen_element(g, b, index);
   if (flag) sb_puts(g->o, " != 0)");
@@ -341,7 +339,7 @@ void gen_load(Gen *g, BufferId b, ExprId index) {
 void gen_to_storage(Gen *g, DType t, ExprId value) {
   if (gen_is_small_float(t)) {
     bool rounds = ir_kind(g->c, value) == IR_CAST && dtype_eq(ir_type(g->c, value), t);
-    sb_printf(g->o, "%s(", small_float(g, t, true));
+    sb_printf(g->o, "%s(", gen_small_float(g, t, true));
     gx_top(g, rounds ? ir_kid(g->c, value, 0) : value);
     sb_putc(g->o, ')');
   } else if (dtype_is_bool(t)) {
@@ -354,7 +352,7 @@ void gen_to_storage(Gen *g, DType t, ExprId value) {
 }
 
 const char *gen_from_storage(Gen *g, DType t, const char *text) {
-  if (gen_is_small_float(t)) return arena_printf(g->a, "%s(%s)", small_float(g, t, false), text);
+  if (gen_is_small_float(t)) return arena_printf(g->a, "%s(%s)", gen_small_float(g, t, false), text);
   if (dtype_is_bool(t)) return arena_printf(g->a, "(%s != 0)", text);
   return text;
 }

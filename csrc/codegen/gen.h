@@ -68,6 +68,7 @@ const char *gen_type(Gen *g, DType t);                                          
 const char *gen_storage(Gen *g, DType t);                                               /* of an element in memory */
 const char *gen_vec_storage(Gen *g, DType t, int lanes, int lane, const char **access); /* NULL: no such vector */
 bool gen_is_small_float(DType t); /* 16-bit floats: stored as such, computed in float32 */
+const char *gen_small_float(Gen *g, DType t, bool store); /* the function that makes float32 of one's bits, or its bits */
 void gen_int(Gen *g, DType t, int64_t v);
 void gen_flt(Gen *g, DType t, double v);
 

@@ -69,6 +69,7 @@ static void sigmoid(Gen *g, ExprId e, DType t) {
 
 /* The function that reads the bits of one type as another. */
 static const char *reinterpret(Gen *g, DType from, DType to) {
+  if (gen_is_small_float(to) && dtype_eq(from, dtype(DT_UINT, 16))) return gen_small_float(g, to, false);
   if (to.bits != from.bits || to.bits < 32)
     err_raise(g->err, NS_ERR_TYPE, "reinterpret needs two types of the same width of 32 or 64 bits");
   const char *is = gen_type(g, from), *wanted = gen_type(g, to);

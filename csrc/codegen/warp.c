@@ -48,17 +48,35 @@ const char *gen_to_tf32(Gen *g) {
       *cuda ? "#endif\n" : "");
 }
 
-static const char *const MMA_NAME[] = {"f16", "bf16", "tf32"};
+/* What PTX calls a factor's type. */
+static const char *factor_name(DType t) {
+  if (dtype_is_float(t)) return dtype_eq(t, DT_F32) ? "tf32" : dtype_eq(t, DT_F16) ? "f16" : "bf16";
+  return t.code == DT_INT ? "s8" : "u8";
+}
+/* What holds a sum, or two of 16 bits: for C, for PTX, and for what stands between. */
+typedef struct {
+  const char *c, *ptx, *reg;
+} Number;
+static Number number(DType t) {
+  if (dtype_eq(t, DT_F16)) return (Number){"unsigned int", "f16", "r"};
+  return dtype_is_float(t) ? (Number){"float", "f32", "f"} : (Number){"int", "s32", "r"};
+}
+
 static const char *mma_helper(Gen *g, MmaType t) {
-  const char *value = t == MMA_TF32 ? gen_to_tf32(g) : "", *type = MMA_NAME[t],
-             *a = arena_printf(g->a, "\"r\"(%s(a[#]))", value), *b = arena_printf(g->a, "\"r\"(%s(b[#]))", value);
-  return gen_function(g, "void", arena_printf(g->a, "ns_mma_%s", type),
-                      "(float *c, const unsigned int *a, const unsigned int *b) {\n"
-                      "  asm volatile(\"mma.sync.aligned.m16n8k%d.row.col.f32.%s.%s.f32 {%s}, {%s}, {%s}, {%s};\" :\n"
+  const MmaInfo *m = mma_info(t);
+  Number sum = number(m->sum);
+  const char *value = t == MMA_TF32 ? gen_to_tf32(g) : "", *type[] = {factor_name(m->a), factor_name(m->b)},
+             *a = arena_printf(g->a, "\"r\"(%s(a[#]))", value), *b = arena_printf(g->a, "\"r\"(%s(b[#]))", value),
+             *c = arena_printf(g->a, "\"+%s\"(c[#])", sum.reg);
+  const char *more = !dtype_eq(m->a, m->b) ? arena_printf(g->a, "_%s", type[1]) : t == MMA_F16_SUMS ? "_sums" : "";
+  int n = dtype_bytes(m->sum); /* registers of sums */
+  return gen_function(g, "void", arena_printf(g->a, "ns_mma_%s%s", type[0], more),
+                      "(%s *c, const unsigned int *a, const unsigned int *b) {\n"
+                      "  asm volatile(\"mma.sync.aligned.m16n8k%d.row.col.%s.%s.%s.%s {%s}, {%s}, {%s}, {%s};\" :\n"
                       "               %s :\n               %s, %s);\n}\n",
-                      t == MMA_TF32 ? 8 : 16, type, type, operands(g, "%#", 0, 4), operands(g, "%#", 4, 4),
-                      operands(g, "%#", 8, 2), operands(g, "%#", 0, 4), operands(g, "\"+f\"(c[#])", 0, 4),
-                      operands(g, a, 0, 4), operands(g, b, 0, 2));
+                      sum.c, mma_depth(t), sum.ptx, type[0], type[1], sum.ptx, operands(g, "%#", 0, n),
+                      operands(g, "%#", n, 4), operands(g, "%#", n + 4, 2), operands(g, "%#", 0, n),
+                      operands(g, c, 0, n), operands(g, a, 0, 4), operands(g, b, 0, 2));
 }
 
 /* Three products of TF32, small ones first. They are added to the sum by an addition that rounds: the units cut off, which
@@ -79,28 +97,31 @@ static const char *mma3_helper(Gen *g) {
 }
 
 /* The address that a place in this block's shared memory has in another block of the cluster. */
-static const char *cluster_helper(Gen *g) {
+static const char *cluster_helper(Gen *g, DType type) {
+  Number n = number(type);
   return gen_function(
       g, "void", "ns_cluster_read",
-      "(float *to, const float *from, unsigned int block) {\n"
+      "(%s *to, const %s *from, unsigned int block) {\n"
       "  unsigned int at;\n"
       "  asm volatile(\"mapa.shared::cluster.u32 %%0, %%1, %%2;\" : \"=r\"(at) :\n"
       "               \"r\"((unsigned int)__cvta_generic_to_shared(from)), \"r\"(block));\n"
-      "  asm volatile(\"ld.shared::cluster.f32 %%0, [%%1];\" : \"=f\"(*to) : \"r\"(at) : \"memory\");\n}\n");
+      "  asm volatile(\"ld.shared::cluster.%s %%0, [%%1];\" : \"=%s\"(*to) : \"r\"(at) : \"memory\");\n}\n",
+      n.c, n.c, n.ptx, n.reg);
 }
 
 /* 64 x n sums of a warpgroup, n / 2 of them in each thread; a and b are described by where they begin in shared memory and how
  * they lie there. */
 static const char *group_mma_helper(Gen *g, MmaType t, int64_t n, bool turned_a, bool turned_b) {
-  const char *type = MMA_NAME[t], *turned = t == MMA_TF32 ? "" : arena_printf(g->a, ", %d, %d", turned_a, turned_b);
+  const char *type = factor_name(mma_info(t)->a),
+             *turned = t == MMA_TF32 ? "" : arena_printf(g->a, ", %d, %d", turned_a, turned_b);
   return gen_function(
       g, "void",
       arena_printf(g->a, "ns_wgmma_%s_%lld%s%s", type, (long long)n, turned_a ? "_a" : "", turned_b ? "_b" : ""),
       "(float *c, unsigned long long a, unsigned long long b) {\n"
       "  asm volatile(\"wgmma.mma_async.sync.aligned.m64n%lldk%d.f32.%s.%s {%s}, %s, 1, 1, 1%s;\" :\n"
       "               %s : \"l\"(a), \"l\"(b));\n}\n",
-      (long long)n, t == MMA_TF32 ? 8 : 16, type, type, operands(g, "%#", 0, n / 2), operands(g, "%#", n / 2, 2),
-      turned, operands(g, "\"+f\"(c[#])", 0, n / 2));
+      (long long)n, mma_depth(t), type, type, operands(g, "%#", 0, n / 2), operands(g, "%#", n / 2, 2), turned,
+      operands(g, "\"+f\"(c[#])", 0, n / 2));
 }
 
 /* Where a tile begins, in units of 16 bytes, beside how it lies. */
@@ -163,7 +184,11 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
             "asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\" \"barrier.cluster.wait.acquire.aligned;\" ::: "
             "\"memory\")");
     break;
-  case IN_CLUSTER_READ: gen_form(g, e, "%s(&$l0, &$l1, $t2)", cluster_helper(g)); break;
+  case IN_CLUSTER_READ: {
+    DType t = ir_buffer(g->c, ir_node(g->c, ir_kid(g->c, e, 0))->sym)->type;
+    gen_form(g, e, "%s(&$l0, &$l1, $t2)", cluster_helper(g, t));
+    break;
+  }
   default: {
     MmaType type = (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product");
     gen_form(g, e, "%s(&$l1, &$l2, &$l3)", type == MMA_TF32X3 ? mma3_helper(g) : mma_helper(g, type));

@@ -185,7 +185,7 @@ static void issue(Run *r, const ExprId *k, int first) {
   Team *t = &g->team[first / TEAM];
   MmaType type = (MmaType)ev_int(r, k[0], "type of a product");
   int64_t n = ev_int(r, k[1], "columns of a product");
-  if (n < 8 || n > COLS || n % 8 || type == MMA_TF32X3)
+  if (n < 8 || n > COLS || n % 8 || mma_info(type)->terms != 1 || mma_depth(type) > DEPTH)
     err_raise(r->err, NS_ERR_VALUE, "no product of warpgroups has %lld columns of type %d", (long long)n, (int)type);
   if (!t->begun) finding(r, FD_RACE, 1, "a product of warpgroups begins without a fence behind the last wait for one");
   Product *p = g->free;
@@ -194,7 +194,7 @@ static void issue(Run *r, const ExprId *k, int first) {
   else
     p = arena_new_of(r->keep, Product);
   p->next = NULL, p->n = (int)n, p->group = t->groups;
-  p->a.rows = ROWS, p->b.rows = (int)n, p->a.depth = p->b.depth = type == MMA_TF32 ? 8 : 16;
+  p->a.rows = ROWS, p->b.rows = (int)n, p->a.depth = p->b.depth = mma_depth(type);
   check_same(r, k, first);
   set_thread(r, first);
   read_factor(r, k, 0, &p->a);

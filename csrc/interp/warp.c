@@ -115,7 +115,7 @@ void exec_copy(Run *r, const Stmt *s) {
     arrive(r, ev_int(r, r->kid[n->kid0], "groups in flight"));
 }
 
-/* ---- fragments: registers of 32 bits that hold one or two elements ---- */
+/* ---- fragments: registers of 32 bits that hold one, two or four elements ---- */
 
 static Val pack(DType t, int n, const Val *part) {
   uint32_t u = 0;
@@ -137,7 +137,7 @@ static Val part(DType t, Val reg, int i) {
 static void fragment(Run *r, const ExprId *k, int first) {
   int64_t n = ev_int(r, k[0], "number of matrices"), turned = ev_int(r, k[1], "transposition");
   static const DType NONE = {0};
-  Val row[WARP][8];
+  Val row[WARP][16];
   DType t = NONE;
   for (int i = 0; i < 8 * n; i++) {
     set_thread(r, first + i);
@@ -154,7 +154,7 @@ static void fragment(Run *r, const ExprId *k, int first) {
     set_thread(r, first + l);
     Spot to = operand_spot(r, k[2], true);
     for (int m = 0; m < n; m++) {
-      Val part[2];
+      Val part[4];
       for (int q = 0; q < per; q++) {
         int other = l % 4 * per + q;
         part[q] = turned ? row[8 * m + other][l / 4] : row[8 * m + l / 4][other];
@@ -166,54 +166,65 @@ static void fragment(Run *r, const ExprId *k, int first) {
 
 /* ---- products ---- */
 
-typedef struct {
-  double v[16][16], low[16][16]; /* low: what is left of v, of products in three terms */
-  bool bad[16][16];
+typedef struct {                 /* lines: rows of A, columns of B */
+  double v[16][32], low[16][32]; /* low: what is left of v, of products in three terms */
+  bool bad[16][32];
 } Tile;
-static void set(Tile *t, int row, int col, Val v, MmaType type) {
-  bool tf32 = type == MMA_TF32 || type == MMA_TF32X3;
-  t->v[row][col] = tf32 ? num_tf32(v.u.f, true) : v.u.f;
-  t->low[row][col] = type == MMA_TF32X3 && isfinite(v.u.f) ? num_tf32(v.u.f - t->v[row][col], true) : 0;
-  t->bad[row][col] = v.bad;
+static void set(Tile *t, int line, int k, Val v, DType type, bool three) {
+  double value = dtype_is_float(type) ? v.u.f : (double)v.u.i;
+  t->v[line][k] = dtype_eq(type, DT_F32) ? num_tf32(value, true) : value;
+  t->low[line][k] = three && isfinite(value) ? num_tf32(value - t->v[line][k], true) : 0;
+  t->bad[line][k] = v.bad;
 }
 
 /* A dot product is exact up to its end here, where it is rounded to float32 and added; the units' own rounding in between is
  * not documented. */
 static double dot(const Tile *a, const Tile *b, int row, int col, int depth, bool three) {
   double sum = 0;
-  for (int i = 0; i < depth && three; i++) sum += a->low[row][i] * b->v[i][col] + a->v[row][i] * b->low[i][col];
-  for (int i = 0; i < depth; i++) sum += a->v[row][i] * b->v[i][col];
+  for (int i = 0; i < depth && three; i++) sum += a->low[row][i] * b->v[col][i] + a->v[row][i] * b->low[col][i];
+  for (int i = 0; i < depth; i++) sum += a->v[row][i] * b->v[col][i];
   return sum;
+}
+static Val added(const MmaInfo *m, Val c, double sum) {
+  if (!dtype_is_float(m->sum))
+    c.u.i += (int64_t)sum; /* which wraps where it is stored */
+  else
+    c.u.f = val_round(m->sum, c.u.f + (m->terms == 3 ? (float)sum : sum));
+  return c;
 }
 
 static void multiply(Run *r, const ExprId *k, int first) {
   Tile *a = arena_new_of(r->a, Tile), *b = arena_new_of(r->a, Tile);
   MmaType type = (MmaType)ev_int(r, k[0], "type of a product");
-  DType t = type == MMA_TF32 || type == MMA_TF32X3 ? DT_F32 : type == MMA_F16 ? DT_F16 : dtype(DT_BFLOAT, 16);
-  int per = 4 / dtype_bytes(t), depth = 8 * per;
+  const MmaInfo *m = mma_info(type);
+  int depth = mma_depth(type), per = depth / 8;
+  bool three = m->terms == 3;
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
     Spot pa = operand_spot(r, k[2], false), pb = operand_spot(r, k[3], false);
     int g = l / 4, c = l % 4 * per;
     for (int q = 0; q < 4; q++) {
       Val reg = operand_take(r, pa, q);
-      for (int i = 0; i < per; i++) set(a, g + q % 2 * 8, c + q / 2 * 4 * per + i, part(t, reg, i), type);
+      for (int i = 0; i < per; i++) set(a, g + q % 2 * 8, c + q / 2 * 4 * per + i, part(m->a, reg, i), m->a, three);
     }
     for (int q = 0; q < 2; q++) {
       Val reg = operand_take(r, pb, q);
-      for (int i = 0; i < per; i++) set(b, c + q * 4 * per + i, g, part(t, reg, i), type);
+      for (int i = 0; i < per; i++) set(b, g, c + q * 4 * per + i, part(m->b, reg, i), m->b, three);
     }
   }
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
     Spot pc = operand_spot(r, k[1], true);
-    for (int q = 0; q < 4; q++) {
-      int row = l / 4 + q / 2 * 8, col = l % 4 * 2 + q % 2;
-      Val v = operand_take(r, pc, q);
-      for (int i = 0; i < depth; i++) v.bad |= a->bad[row][i] || b->bad[i][col];
-      double sum = dot(a, b, row, col, depth, type == MMA_TF32X3);
-      v.u.f = (float)(v.u.f + (type == MMA_TF32X3 ? (float)sum : sum));
-      operand_put(r, pc, q, v);
+    int n = 4 / dtype_bytes(m->sum); /* sums of a register */
+    for (int q = 0; q < 4 / n; q++) {
+      Val reg = operand_take(r, pc, q), sum[2];
+      for (int h = 0; h < n; h++) {
+        int row = l / 4 + (q * n + h) / 2 * 8, col = l % 4 * 2 + (q * n + h) % 2;
+        sum[h] = n == 1 ? reg : part(m->sum, reg, h);
+        for (int i = 0; i < depth; i++) sum[h].bad |= a->bad[row][i] || b->bad[col][i];
+        sum[h] = added(m, sum[h], dot(a, b, row, col, depth, three));
+      }
+      operand_put(r, pc, q, n == 1 ? sum[0] : pack(m->sum, n, sum));
     }
   }
 }

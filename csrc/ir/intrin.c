@@ -78,6 +78,29 @@ static const IntrinInfo TABLE[IN_COUNT] = {
 
 const IntrinInfo *intrin_info(Intrin in) { return &TABLE[in]; }
 
+#define SINGLE                                                                                                         \
+  { DT_FLOAT, 32, 1 }
+#define HALF                                                                                                           \
+  { DT_FLOAT, 16, 1 }
+#define BRAIN                                                                                                          \
+  { DT_BFLOAT, 16, 1 }
+#define BYTE                                                                                                           \
+  { DT_UINT, 8, 1 }
+#define SIGNED                                                                                                         \
+  { DT_INT, 8, 1 }
+#define WHOLE                                                                                                          \
+  { DT_INT, 32, 1 }
+static const MmaInfo MMA[MMA_COUNT] = {
+    [MMA_F16] = {HALF, HALF, SINGLE, 1},      [MMA_BF16] = {BRAIN, BRAIN, SINGLE, 1},
+    [MMA_TF32] = {SINGLE, SINGLE, SINGLE, 1}, [MMA_TF32X3] = {SINGLE, SINGLE, SINGLE, 3},
+    [MMA_S8] = {SIGNED, SIGNED, WHOLE, 1},    [MMA_U8] = {BYTE, BYTE, WHOLE, 1},
+    [MMA_S8_U8] = {SIGNED, BYTE, WHOLE, 1},   [MMA_U8_S8] = {BYTE, SIGNED, WHOLE, 1},
+    [MMA_F16_SUMS] = {HALF, HALF, HALF, 2},
+};
+
+const MmaInfo *mma_info(MmaType t) { return &MMA[t]; }
+int mma_depth(MmaType t) { return 32 / dtype_bytes(MMA[t].a); }
+
 /* ---- vectors of the C target ---- */
 bool intrin_on_vectors(Intrin in, DType t) {
   return (in == IN_EXP || in == IN_ERF || in == IN_TANH || in == IN_ROUND_TF32) && t.code == DT_FLOAT && t.bits == 32;

@@ -88,13 +88,17 @@ typedef enum {
   IN_GROUP_SEES,      /* products behind the next barrier see what this thread has stored in shared memory */
   IN_WARP_SYNC,       /* all lanes of a warp: each sees what the others have stored in shared memory */
   IN_CLUSTER_SYNC,    /* all threads of all blocks of the cluster */
-  IN_CLUSTER_READ,    /* LOAD local, LOAD shared, n: a float32 that lies there in block n of the cluster */
+  IN_CLUSTER_READ,    /* LOAD local, LOAD shared, n: 4 bytes, a number, that lie there in block n of the cluster */
   IN_LAUNCH_WAIT,     /* until the launch before has completed; a thread touches no memory that it may write before */
   IN_LAUNCH_NEXT,     /* the launch behind may begin, as far as this block is concerned */
   IN_COUNT
 } Intrin;
-/* Of the factors; sums are float32. TF32X3: hi = x as TF32, lo = x - hi as TF32; lo hi + hi lo + hi hi, added to c at once. */
-typedef enum { MMA_F16, MMA_BF16, MMA_TF32, MMA_TF32X3 } MmaType;
+/* By the factors; a data table (intrin.c). TF32X3: hi = x as TF32, lo = x - hi as TF32; lo hi + hi lo + hi hi, added to c at once.
+ * Integers are multiplied and added up exactly, but that sums wrap. Sums of 16 bits are two neighbours in a register of 32. */
+typedef enum { MMA_F16, MMA_BF16, MMA_TF32, MMA_TF32X3, MMA_S8, MMA_U8, MMA_S8_U8, MMA_U8_S8, MMA_F16_SUMS, MMA_COUNT } MmaType;
+typedef struct { DType a, b, sum; int terms; } MmaInfo; /* terms: as in MatrixTile */
+const MmaInfo *mma_info(MmaType t);
+int mma_depth(MmaType t); /* of k: 32 bytes of a factor */
 typedef enum { EFF_PURE, EFF_READ, EFF_SYNC } Effect;
 typedef struct { const char *name; int arity; Effect effect; } IntrinInfo;
 const IntrinInfo *intrin_info(Intrin in);

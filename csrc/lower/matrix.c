@@ -19,6 +19,8 @@
  * matrix_slices.c lays out the slices and copies them, matrix_lanes.c has lanes multiply float32 by themselves, matrix_results.c says
  * what becomes of the sums.
  *
+ * Sums in float16 are pairs in registers of 32 bits up to the last slice, and float32 behind it: parts of a sum are added up so.
+ *
  * For features the same loops are made with plain statements in place of the instructions.
  */
 #include "lower/matrix.h"
@@ -110,21 +112,28 @@ static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
   for (int q = 0; q < 2; q++) {
     ExprId at = q ? col : row;
     two[q] = element(x, s[q]->shared, mx_spot(x, s[q], slot, s[q]->by_k ? at : k, s[q]->by_k ? k : at));
-    if (x->bytes < 4) two[q] = ex_cast(x->c, DT_F32, two[q]);
+    if (!dtype_eq(s[q]->type, x->v.sums)) two[q] = ex_cast(x->c, x->v.sums, two[q]);
   }
   ExprId at = ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4), var(x, r.v));
   Stmt *b = store(x, x->acc, at, ex_add(x->c, element(x, x->acc, at), ex_mul(x->c, two[0], two[1])));
   return around(x, kk, around(x, r, b));
 }
 
+/* Sums that a register holds while products are added up. */
+static int per_register(const Mx *x) { return x->units == x->acc ? 1 : 2; }
+
 static MmaType mma_type(const Mx *x) {
-  return x->bytes == 4 ? x->t.terms == 3 ? MMA_TF32X3 : MMA_TF32 : x->v.type.code == DT_BFLOAT ? MMA_BF16 : MMA_F16;
+  for (int i = 0; i < MMA_COUNT; i++) {
+    const MmaInfo *m = mma_info((MmaType)i);
+    if (dtype_eq(m->a, x->a.type) && dtype_eq(m->b, x->b.type) && m->terms == x->t.terms) return (MmaType)i;
+  }
+  err_raise(ir_err(x->c), NS_ERR_INTERNAL, "stage %s: no tensor core multiplies such factors", x->st->op->name);
 }
 
 static Stmt *products(Mx *x, int set) {
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED);
-  ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4);
-  ExprId args[] = {num(x, mma_type(x)), element(x, x->acc, at),
+  ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4 / per_register(x));
+  ExprId args[] = {num(x, mma_type(x)), element(x, x->units, at),
                    element(x, x->fa, in_set(x, set, x->mi * 4, scaled(x, var(x, i.v), 4))),
                    element(x, x->fb, in_set(x, set, x->ni * 2, scaled(x, var(x, j.v), 2)))};
   return around(x, i, around(x, j, call(x, IN_MMA, 4, args)));
@@ -174,8 +183,9 @@ static Stmt *next_slice(Mx *x) {
 }
 
 static Stmt *start(Mx *x) {
-  Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
-  Stmt *s = around(x, z, store(x, x->acc, var(x, z.v), ex_flt(x->c, DT_F32, 0)));
+  Loop z = loop(x, "z", x->sums / per_register(x), FOR_UNROLLED);
+  ExprId zero = ex_zero(x->c, ir_buffer(x->c, x->units)->type);
+  Stmt *s = around(x, z, store(x, x->units, var(x, z.v), zero));
   for (int i = 0; i < x->ahead; i++) {
     s = seq(x, s, mx_copy(x, &x->a, num(x, i), num(x, i), COPY));
     s = seq(x, s, mx_copy(x, &x->b, num(x, i), num(x, i), COPY));
@@ -262,6 +272,19 @@ static Stmt *steps(Mx *x) {
   return s;
 }
 
+/* Pairs of float16 become the sums that results are made of. */
+static Stmt *unpacked(Mx *x) {
+  IrCtx *c = x->c;
+  if (x->units == x->acc) return NULL;
+  Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
+  DType bits = dtype(DT_UINT, 32), half = dtype(DT_UINT, 16);
+  ExprId two[] = {element(x, x->units, quot(x, var(x, z.v), 2)),
+                  ex_cast(c, bits, scaled(x, rest(x, var(x, z.v), 2), 16))};
+  ExprId one = ex_cast(c, half, ex_call(c, IN_SHR, bits, 2, two));
+  ExprId value = ex_cast(c, x->v.sums, ex_call(c, IN_REINTERPRET, DT_F16, 1, &one));
+  return around(x, z, store(x, x->acc, var(x, z.v), value));
+}
+
 /* ---- the kernel ---- */
 
 static void grid_of(const Mx *x, int64_t grid[3]) {
@@ -298,11 +321,15 @@ static void check(Mx *x, int stage) {
   err_check(e, env->t->kind == TG_CUDA, "stage %s asks for %s, which only CUDA targets have", name, how);
   err_check(e, env->t->gpu.sm >= 80 || env->t->gpu.sm == 0,
             "stage %s asks for %s: compute capability %d is less than 80", name, how, env->t->gpu.sm);
-  err_check(e, !x->t.warpgroups || matrix_groups(env->t),
-            "stage %s asks for warpgroups' products, which only compute capability 9.0 has, not %d", name,
-            env->t->gpu.sm);
   if (!matrix_view(env->s, stage, x->t.transposed, env->body, &x->v, &why))
     err_raise(e, NS_ERR_VALUE, "stage %s is no product of matrices for tensor cores: %s", name, why);
+  bool groups = !x->t.warpgroups || matrix_groups(env->t, x->v.type);
+  err_check(e, groups || dtype_is_float(x->v.type), "stage %s asks for warpgroups' products, which are of floats alone",
+            name);
+  err_check(e, groups, "stage %s asks for warpgroups' products, which only compute capability 9.0 has, not %d", name,
+            env->t->gpu.sm);
+  err_check(e, !matrix_half_sums(&x->t) || x->v.half,
+            "stage %s on tensor cores is to be added up in float16, but its sums do not become float16", name);
   const char *fault = matrix_tile_fault(&x->t, x->v.type);
   err_check(e, !fault, "stage %s on tensor cores: %s", name, fault);
   double parts = (double)x->t.split * (double)x->v.batch.size * (double)x->v.m.size * (double)x->v.n.size;
@@ -337,7 +364,9 @@ static void begin(Mx *x) {
   x->part = tidy(x, rest(x, var(x, x->block[2]), x->t.split));
   mx_slices(x);
   x->sums = x->t.warp_m * x->t.warp_n / x->team;
-  x->acc = array(x, "sums", DT_F32, SC_LOCAL, x->sums);
+  x->acc = array(x, "sums", x->v.sums, SC_LOCAL, x->sums);
+  bool pairs = matrix_half_sums(&x->t) && !mx_plain(x);
+  x->units = pairs ? array(x, "pairs", dtype(DT_UINT, 32), SC_LOCAL, x->sums / 2) : x->acc;
   x->halves = x->keeps = 2, x->in_row = x->ni;
   if (mx_lanes(x))
     mx_lanes_begin(x);
@@ -346,21 +375,23 @@ static void begin(Mx *x) {
     x->fb = array(x, "B.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->ni * 2);
   }
   if (x->t.wide)
-    x->passing = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->threads / GPU_WARP * matrix_wide_room(&x->t));
+    x->passing =
+        array(x, "sums.shared", x->v.sums, SC_SHARED, (int64_t)x->threads / GPU_WARP * matrix_wide_room(&x->t));
   x->place = array(x, "place", DT_I32, SC_LOCAL, 1);
   x->clustered = !mx_plain(x) && matrix_clustered(&x->t, x->env->t);
   if (!x->clustered && x->t.teams == 1) return;
-  x->mine = array(x, "sums.shared", DT_F32, SC_SHARED, (int64_t)x->sums * x->threads);
-  if (x->clustered) x->other = array(x, "sum.of.block", DT_F32, SC_LOCAL, x->keeps);
-  x->total = array(x, "total", DT_F32, SC_LOCAL, x->keeps);
+  x->mine = array(x, "sums.shared", x->v.sums, SC_SHARED, (int64_t)x->sums * x->threads);
+  if (x->clustered) x->other = array(x, "sum.of.block", x->v.sums, SC_LOCAL, x->keeps);
+  x->total = array(x, "total", x->v.sums, SC_LOCAL, x->keeps);
 }
 
 static Stmt *kernel(Mx *x) {
   BufferId sums = x->acc;
-  Stmt *s = seq(x, start(x), steps(x));
+  Stmt *s = seq(x, seq(x, start(x), steps(x)), unpacked(x));
   s = seq(x, s, x->mine ? mx_add_up_here(x) : mx_results(x));
   bool fragments = mx_lanes(x) || !(mx_plain(x) || mx_grouped(x));
   BufferId local[] = {sums,
+                      x->units == sums ? 0 : x->units,
                       fragments ? x->fa : 0,
                       fragments ? x->fb : 0,
                       x->a.async ? 0 : x->a.passing,
@@ -390,7 +421,7 @@ Stmt *low_matrix(const LowMatrix *env, int stage) {
   check(x, stage);
   begin(x);
   if (x->t.split == 1 || x->clustered) return kernel(x);
-  x->partial = array(x, "parts", DT_F32, SC_GLOBAL, x->t.split * x->v.batch.size * x->v.m.size * x->v.n.size);
+  x->partial = array(x, "parts", x->v.sums, SC_GLOBAL, x->t.split * x->v.batch.size * x->v.m.size * x->v.n.size);
   Stmt *first = kernel(x);
   return st_alloc(c, x->partial, seq(x, first, mx_add_up(x)));
 }

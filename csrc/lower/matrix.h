@@ -7,6 +7,7 @@ enum { MX_SUBS = 4 * MATRIX_DIMS, MX_CHUNK = 16 }; /* dimensions of a product; b
 
 typedef struct {      /* a factor and its slice */
   ExprId cond, value; /* cond (0: true) ? value : 0, by variables of the dimensions */
+  DType type;
   const MatrixIndex *rows;
   int block, lines, line;       /* rows of the block; lines of the slice and elements of one */
   int panel;                    /* of them side by side: a line is in so many pieces, each of which has its lines below it */
@@ -32,7 +33,8 @@ typedef struct {
   VarId block[3], tid;
   ExprId batch, part; /* of the block at hand */
   bool clustered;
-  BufferId acc, fa, fb, partial, place; /* place: of the slice at hand, where it is counted */
+  BufferId acc, units; /* sums; what tensor cores add to: acc, or pairs of float16 */
+  BufferId fa, fb, partial, place; /* place: of the slice at hand, where it is counted */
   BufferId mine, other, total; /* of teams, or blocks, that add up among themselves */
   BufferId passing;            /* results on their way to wide stores */
 } Mx;

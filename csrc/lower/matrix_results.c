@@ -17,7 +17,7 @@ static ExprId sum_to_value(IrCtx *c, ExprId e, void *arg) {
   const Result *r = arg;
   if (ir_kind(c, e) != IR_READ || ir_node(c, e)->sym != r->x->v.sum) return e;
   DType t = ir_type(c, e);
-  return dtype_eq(t, DT_F32) ? r->value : ex_cast(c, t, r->value);
+  return dtype_eq(t, r->x->v.sums) ? r->value : ex_cast(c, t, r->value);
 }
 
 /* Stores the result at row m and column n of the matrix, from what is at acc of the sums; the lane of a vector counts along n, or
@@ -35,7 +35,7 @@ static Stmt *result(Mx *x, ExprId m, ExprId n, bool along_m, ExprId lane, ExprId
   if (x->v.sum) {
     Result r = {x, value};
     value = ex_map(c, ex_subst(c, mx_loads(x, body), k, sub), sum_to_value, &r);
-  } else if (!dtype_eq(ir_type(c, body), DT_F32))
+  } else if (!dtype_eq(ir_type(c, body), x->v.sums))
     value = ex_cast(c, ir_type(c, body), value);
   ExprId *idx = arena_array(ir_arena(c), ExprId, op->n_axis + 1);
   for (int i = 0; i < op->n_axis; i++) idx[i] = ex_subst(c, ex_var(c, op->axis[i].var), k, sub);
@@ -172,8 +172,8 @@ Stmt *mx_add_up(Mx *x) {
   ExprId m = tidy(x, rest(x, row, x->v.m.size));
   n = tidy(x, n);
   x->batch = tidy(x, quot(x, row, x->v.m.size));
-  x->acc = array(x, "total", DT_F32, SC_LOCAL, w);
-  Stmt *zero = around(x, z, store(x, x->acc, var(x, z.v), ex_flt(c, DT_F32, 0)));
+  x->acc = array(x, "total", x->v.sums, SC_LOCAL, w);
+  Stmt *zero = around(x, z, store(x, x->acc, var(x, z.v), ex_zero(c, x->v.sums)));
   ExprId from = element(x, x->partial, partial_at(x, var(x, part.v), m, ex_add(c, n, var(x, i.v))));
   Stmt *add = store(x, x->acc, var(x, i.v), ex_add(c, element(x, x->acc, var(x, i.v)), from));
   Stmt *s = seq(x, seq(x, zero, around(x, part, around(x, i, add))),
@@ -210,7 +210,7 @@ Stmt *mx_add_up_here(Mx *x) {
   ExprId from = scaled(x, ex_add(c, scaled(x, group, w), var(x, i.v)), x->threads);
   from = ex_add(c, from, ex_add(c, scaled(x, var(x, team.v), x->threads / teams), mx_member(x)));
   Stmt *sum = around(x, part, around(x, team, add_of(x, i, from, var(x, part.v))));
-  sum = seq(x, around(x, zero, store(x, x->total, var(x, zero.v), ex_flt(c, DT_F32, 0))), sum);
+  sum = seq(x, around(x, zero, store(x, x->total, var(x, zero.v), ex_zero(c, x->v.sums))), sum);
   ExprId half = rest(x, group, x->halves), tile = quot(x, group, x->halves);
   x->acc = x->total;
   Stmt *out = neighbours(x, result_row(x, tidy(x, quot(x, tile, x->in_row)), tidy(x, half)),

@@ -4,10 +4,10 @@
  * matrix, or in a convolution's padding, is a copy of zeros.
  *
  * A slice keeps in one line of shared memory what follows each other in global memory, along k or along the rows, so that
- * copies have up to 16 bytes; `ldmatrix` transposes what lies the other way round, which it can for 16-bit types only. Chunks
- * of 16 bytes change places within their line, by XOR with the number of the line: eight lines that are read together are in
- * different banks. What is not contiguous, or not a plain element, passes through registers: read before the products, so
- * that it arrives during them, stored behind them.
+ * copies have up to 16 bytes; `ldmatrix` transposes what lies the other way round, which it can for 16-bit types only: of others
+ * all lines run along k. Chunks of 16 bytes change places within their line, by XOR with the number of the line: eight lines that
+ * are read together are in different banks. What is not contiguous, or not a plain element, passes through registers: read before
+ * the products, so that it arrives during them, stored behind them.
  */
 #include "lower/matrix.h"
 
@@ -31,7 +31,8 @@ static void split_value(Mx *x, Side *s, ExprId e) {
   e = mx_loads(x, e);
   bool choice = ir_kind(c, e) == IR_SELECT || (ir_kind(c, e) == IR_CALL && ir_node(c, e)->sym == IN_IF_THEN_ELSE);
   s->value = e;
-  if (!choice || ir_kind(c, ir_kid(c, e, 2)) != IR_FLT || ir_node(c, ir_kid(c, e, 2))->u.f != 0) return;
+  s->type = ir_type(c, e);
+  if (!choice || ir_kid(c, e, 2) != ex_zero(c, s->type)) return;
   s->cond = ir_kid(c, e, 0);
   s->value = ir_kid(c, e, 1);
 }
@@ -98,12 +99,12 @@ static void lie(Mx *x, Side *s) {
     next_row =
         contiguous(x, s, r->var[r->n - 1], r->extent[r->n - 1], w < SMALL_FACTOR ? w : r->extent[r->n - 1], false);
   }
-  s->by_k = (x->bytes == 4 && !mx_lanes(x)) || along_k > along_rows || (along_k == along_rows && !next_row);
+  s->by_k = (x->bytes != 2 && !mx_lanes(x)) || along_k > along_rows || (along_k == along_rows && !next_row);
   s->by_k |= mx_grouped(x) && !in_panels(x, s);
   s->rows_first = along_k == 1 && next_row;
   s->vec = s->by_k ? along_k : along_rows;
   s->async = s->vec * x->bytes >= 4 && ir_kind(x->c, s->value) == IR_LOAD &&
-             dtype_eq(ir_buffer(x->c, ir_node(x->c, s->value)->sym)->type, x->v.type);
+             dtype_eq(ir_buffer(x->c, ir_node(x->c, s->value)->sym)->type, s->type);
   if (!s->async) s->vec = 1;
   s->lines = s->by_k ? s->block : x->t.block_k;
   s->line = s->by_k ? x->t.block_k : s->block;
@@ -148,9 +149,9 @@ void mx_slices(Mx *x) {
   order_k(x);
   for (int i = 0; i < 2; i++) {
     lie(x, s[i]);
-    s[i]->shared = array(x, i ? "B.slices" : "A.slices", x->v.type, SC_SHARED, x->t.stages * slice(s[i]));
+    s[i]->shared = array(x, i ? "B.slices" : "A.slices", s[i]->type, SC_SHARED, x->t.stages * slice(s[i]));
     if (mx_grouped(x)) ir_buffer(x->c, s[i]->shared)->align = GROUP_ALIGN;
-    s[i]->passing = array(x, i ? "B.passing" : "A.passing", x->v.type, SC_LOCAL,
+    s[i]->passing = array(x, i ? "B.passing" : "A.passing", s[i]->type, SC_LOCAL,
                           i64_ceildiv(s[i]->lines * s[i]->line / s[i]->vec, x->threads));
   }
 }
@@ -207,9 +208,9 @@ static Piece piece(Mx *x, const Side *s, ExprId kt, ExprId slot, ExprId turn, Ex
   p.cond = tidy(x, p.cond);
   return p;
 }
-static ExprId or_zero(Mx *x, Piece p) {
-  ExprId k[] = {p.cond, p.value, ex_flt(x->c, x->v.type, 0)};
-  return ex_is_int(x->c, p.cond, 1) ? p.value : ex_call(x->c, IN_IF_THEN_ELSE, x->v.type, 3, k);
+static ExprId or_zero(Mx *x, const Side *s, Piece p) {
+  ExprId k[] = {p.cond, p.value, ex_zero(x->c, s->type)};
+  return ex_is_int(x->c, p.cond, 1) ? p.value : ex_call(x->c, IN_IF_THEN_ELSE, s->type, 3, k);
 }
 
 Stmt *mx_copy(Mx *x, const Side *s, ExprId kt, ExprId slot, CopyPart part) {
@@ -225,8 +226,8 @@ Stmt *mx_copy(Mx *x, const Side *s, ExprId kt, ExprId slot, CopyPart part) {
   } else if (part == PUT)
     body = store(x, s->shared, p.at, element(x, s->passing, var(x, turn.v)));
   else
-    body =
-        part == FETCH ? store(x, s->passing, var(x, turn.v), or_zero(x, p)) : store(x, s->shared, p.at, or_zero(x, p));
+    body = part == FETCH ? store(x, s->passing, var(x, turn.v), or_zero(x, s, p))
+                         : store(x, s->shared, p.at, or_zero(x, s, p));
   if (wide) body = around(x, j, body);
   if (n % x->threads) {
     ExprId q = ex_add(x->c, scaled(x, var(x, turn.v), x->threads), var(x, x->tid));

@@ -26,7 +26,7 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   bool lanes = matrix_lanes(t);
   int bytes = dtype_bytes(v.type);
   double step = 32.0 / bytes, warps = matrix_threads(t) / (double)GPU_WARP,
-         sums = (double)t->warp_m * t->warp_n / matrix_team(t);
+         sums = (double)t->warp_m * t->warp_n / matrix_team(t) / (matrix_half_sums(t) ? 2 : 1);
   double rows = (double)i64_ceildiv(v.m.size, t->block_m), cols = (double)i64_ceildiv(v.n.size, t->block_n),
          tiles = (double)i64_ceildiv(i64_ceildiv(v.k.size, t->block_k), t->split), batch = (double)v.batch.size;
   double slice = (double)(t->block_m + t->block_n) * t->block_k * bytes;
@@ -39,7 +39,7 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->shared_bytes = (double)matrix_shared_bytes(t, v.type, g->t);
   k->local_elems =
       lanes ? matrix_registers(t, v.type) - GPU_MATRIX_ADDRESSES : sums + matrix_sets(t, v.type) * fragments;
-  k->ops = (lanes ? 1 : t->terms) * 2.0 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
+  k->ops = (t->terms == 3 ? 3 : 1) * 2.0 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
   k->matrix_bytes = bytes;
   k->matrix_lanes = lanes;
   k->matrix_groups = t->warpgroups > 0;

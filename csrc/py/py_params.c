@@ -20,6 +20,7 @@ static const PyField PARAMS[] = {
     FIELD_AS(SearchParams, "states_per_tiling_in_batch", states_per_tiling_in_batch, FIELD_I32),
     FIELD_AS(SearchParams, "states_per_tiling", states_per_tiling, FIELD_I32),
     FIELD_AS(SearchParams, "tensor_cores", tensor_cores, FIELD_I32),
+    FIELD_AS(SearchParams, "half_sums", half_sums, FIELD_I32),
     FIELD_AS(SearchParams, "lane_products", lanes, FIELD_I32),
     FIELD_AS(SearchParams, "warpgroups", warpgroups, FIELD_I32),
     FIELD_AS(SearchParams, "wide_stores", wide_stores, FIELD_I32),

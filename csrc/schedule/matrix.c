@@ -8,7 +8,8 @@
  * of the step, which is why one step is all that a candidate needs. The stage behind the sum may do what it likes with the
  * one element of the sum that it reads: biases, activations and residuals are part of the kernel.
  *
- * With no term (by lanes) the same kernel has float32 multiplied and added by the threads themselves, strictly.
+ * Factors are 16-bit floats, float32 or integers of 8 bits, each signed or not, which are cast to the type of the sum: float32, or int32,
+ * in which sums are exact. With no term (by lanes) the same kernel has float32 multiplied and added by the threads themselves, strictly.
  */
 #include <string.h>
 #include "schedule/internal.h"
@@ -35,12 +36,15 @@ int matrix_numbers(const MatrixTile *t, int64_t *x) {
 }
 
 bool matrix_lanes(const MatrixTile *t) { return t->terms == 0; }
+bool matrix_half_sums(const MatrixTile *t) { return t->terms == MATRIX_HALF_SUMS; }
 int matrix_team(const MatrixTile *t) { return t->warpgroups ? GPU_WARPGROUP : GPU_WARP; }
 int matrix_threads(const MatrixTile *t) {
   return matrix_team(t) * (t->block_m / t->warp_m) * (t->block_n / t->warp_n) * t->teams;
 }
 int matrix_ahead(const MatrixTile *t) { return t->stages - (t->warpgroups > 1 ? 2 : 1); }
-bool matrix_groups(const Target *t) { return t->kind == TG_CUDA && t->gpu.sm == 90; }
+bool matrix_groups(const Target *t, DType type) {
+  return t->kind == TG_CUDA && t->gpu.sm == 90 && dtype_is_float(type);
+}
 
 /* Their tiles lie in shared memory as the instruction finds them: lines of 32, 64 or 128 bytes, or pieces of 128 side by side, which
  * change places in groups that begin at multiples of 1,024 bytes. */
@@ -53,7 +57,7 @@ static const char *group_fault(const MatrixTile *t, DType type) {
     return "a warpgroup's slice of the sum has 32, 64 or a multiple of 128 bytes";
   if (t->block_n * (line < WIDEST_LINE ? line : WIDEST_LINE) % SWIZZLED)
     return "a warpgroup's slice has a multiple of 1024 bytes of columns";
-  if (t->terms != 1) return "a warpgroup's product of float32 is one of TF32";
+  if (t->terms != 1) return "a warpgroup's product of float32 is one of TF32, and its sums are float32";
   if (t->stages <= t->warpgroups) return "warpgroups need more stages than slices that they multiply at a time";
   return NULL;
 }
@@ -68,12 +72,15 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   if (t->warp_m % 8 || t->warp_n % 8) return "a warp's tile is a multiple of 8 x 8";
   if (t->block_m % t->warp_m || t->block_n % t->warp_n) return "the block's tile is a multiple of the warp's";
   if (t->block_k % step)
-    return step == 8 ? "its slice of the sum is a multiple of 8" : "its slice of the sum is a multiple of 16";
+    return step == 8    ? "its slice of the sum is a multiple of 8"
+           : step == 16 ? "its slice of the sum is a multiple of 16"
+                        : "its slice of the sum is a multiple of 32";
   if (t->warp_m * t->warp_n / matrix_team(t) > MAX_ACCUMULATORS) return "a thread keeps at most 128 sums";
   if (matrix_threads(t) > MAX_WARPS * GPU_WARP) return "a block has at most 32 warps";
   if (t->split < 1 || t->split > MAX_SPLIT) return "1 to 64 blocks share a sum";
-  if (t->terms != 1 && ((t->terms != 0 && t->terms != 3) || step != 8))
-    return "a product of float32 is one of TF32, the sum of 3 or, with 0, its own; any other is one";
+  if (t->terms != 1 && !(matrix_half_sums(t) ? dtype_eq(type, DT_F16) : (t->terms == 0 || t->terms == 3) && step == 8))
+    return "a product of float32 is one of TF32, the sum of 3 or, with 0, its own; sums of float16 alone are, with 2, "
+           "float16";
   if (t->stages < 2 || t->stages > MAX_STAGES) return "it has 2 to 8 stages";
   if (t->wide < 0 || t->wide > 1) return "its stores are wide (1) or not (0)";
   if (matrix_lanes(t) && (t->wide || t->warpgroups))
@@ -137,7 +144,8 @@ int matrix_registers(const MatrixTile *t, DType type) {
     int rows = matrix_lane_rows(t), columns = matrix_lane_columns(t);
     return rows * columns + LANE_STEP * (rows + columns) + GPU_MATRIX_ADDRESSES;
   }
-  return mi * ni * 4 * GPU_WARP / matrix_team(t) + matrix_sets(t, type) * (mi * 4 + ni * 2) + GPU_MATRIX_ADDRESSES;
+  int sums = mi * ni * (matrix_half_sums(t) ? 2 : 4);
+  return sums * GPU_WARP / matrix_team(t) + matrix_sets(t, type) * (mi * 4 + ni * 2) + GPU_MATRIX_ADDRESSES;
 }
 
 void do_mm(State *s, const Step *p) {
@@ -154,7 +162,7 @@ void do_mm(State *s, const Step *p) {
               (long long)p->list[i], MAX_BLOCK);
   MatrixTile t = matrix_tile(p->n, p->list);
   const char *fault = matrix_tile_fault(&t, DT_F32); /* the weaker demand; lowering knows the type of the factors */
-  if (fault && t.warpgroups) fault = matrix_tile_fault(&t, DT_F16);
+  if (fault && (t.warpgroups || matrix_half_sums(&t))) fault = matrix_tile_fault(&t, DT_F16);
   err_check(S_ERR(s), !fault, "stage %d (%s) on tensor cores: %s", p->stage, st->op->name, fault);
   st->matrix = arena_copy(ir_arena(s->ctx), &t, sizeof t);
 }
@@ -164,6 +172,7 @@ void do_mm(State *s, const Step *p) {
 typedef struct {
   State *s;
   ExprId *const *body;
+  int stage;
   const TeOp *root, *sum;
   MatrixView *v;
   const char *why;
@@ -238,10 +247,33 @@ static bool match_axes(Look *l, int stage, VarSub *sub) {
 static bool is_float(DType t, int bits) {
   return t.lanes == 1 && t.bits == bits && (t.code == DT_FLOAT || (t.code == DT_BFLOAT && bits == 16));
 }
+static bool is_byte(DType t) { return t.lanes == 1 && t.bits == 8 && dtype_is_int(t); }
+static bool loses_nothing(DType from, DType to) {
+  return (is_float(from, 16) && is_float(to, 32)) || (is_byte(from) && dtype_eq(to, DT_I32));
+}
 static ExprId uncast(IrCtx *c, ExprId e) {
-  while (ir_kind(c, e) == IR_CAST && is_float(ir_type(c, e), 32) && is_float(ir_type(c, ir_kid(c, e, 0)), 16))
-    e = ir_kid(c, e, 0);
+  while (ir_kind(c, e) == IR_CAST && loses_nothing(ir_type(c, ir_kid(c, e, 0)), ir_type(c, e))) e = ir_kid(c, e, 0);
   return e;
+}
+
+/* Does the root bring the sum to float16 wherever it reads it? */
+typedef struct {
+  TensorId sum;
+  bool other;
+} Uses;
+static void find_uses(IrCtx *c, ExprId e, void *arg) {
+  Uses *u = arg;
+  if (ir_kind(c, e) == IR_CAST && dtype_eq(ir_type(c, e), DT_F16)) return;
+  for (int i = 0; i < ir_node(c, e)->n; i++) {
+    const ExprNode *k = ir_node(c, ir_kid(c, e, i));
+    u->other |= k->kind == IR_READ && k->sym == u->sum;
+  }
+}
+static bool halved(const Look *l) {
+  Uses u = {l->v->sum, false};
+  if (l->root == l->sum) return false;
+  ex_post_order(l->s->ctx, body_of(l, l->stage), find_uses, &u);
+  return !u.other && ir_kind(l->s->ctx, body_of(l, l->stage)) != IR_READ;
 }
 
 /* sum(x * y): the factors, without casts that lose nothing. */
@@ -254,12 +286,17 @@ static bool factors(Look *l, const IrReduce *r) {
     return refuse(l, "its reduction is no sum");
   ExprId e = uncast(c, r->src[0]);
   if (ir_kind(c, e) != IR_MUL) return refuse(l, "what it adds up is no product");
-  if (!is_float(ir_type(c, r->src[0]), 32) && !is_float(ir_type(c, r->src[0]), 16))
-    return refuse(l, "its sum is neither float32 nor a 16-bit float");
+  DType sum = ir_type(c, r->src[0]);
+  bool whole = dtype_eq(sum, DT_I32);
+  if (!whole && !is_float(sum, 32) && !is_float(sum, 16))
+    return refuse(l, "its sum is neither float32 nor a 16-bit float, nor int32");
+  l->v->sums = whole ? DT_I32 : DT_F32, l->v->half = false;
   l->v->a = uncast(c, ir_kid(c, e, 0)), l->v->b = uncast(c, ir_kid(c, e, 1));
   DType a = ir_type(c, l->v->a), b = ir_type(c, l->v->b);
+  if (whole)
+    return is_byte(a) && is_byte(b) ? true : refuse(l, "its sum is int32, but its factors are no integers of 8 bits");
+  l->v->half = dtype_eq(a, DT_F16) && dtype_eq(b, DT_F16) && (dtype_eq(sum, DT_F16) || halved(l));
   if (!dtype_eq(a, b)) l->v->a = ir_kid(c, e, 0), l->v->b = ir_kid(c, e, 1), a = ir_type(c, l->v->a);
-  l->v->type = a;
   return is_float(a, 32) || is_float(a, 16) ? true : refuse(l, "its factors are no float32 and no 16-bit floats");
 }
 
@@ -328,9 +365,10 @@ static bool look(Look *l, int stage) {
 }
 
 bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, MatrixView *v, const char **why) {
-  Look l = {.s = s, .body = body, .v = v};
+  Look l = {.s = s, .body = body, .stage = stage, .v = v};
   bool ok = look(&l, stage);
   if (ok && transposed) turn(v);
+  if (ok) v->type = ir_type(s->ctx, v->a);
   *why = l.why;
   return ok;
 }
@@ -341,7 +379,9 @@ const char *state_math(State *s) {
     MatrixView v;
     const char *why;
     const MatrixTile *t = s->stage.at[i].matrix;
-    if (!t || !matrix_view(s, i, false, state_inlined_bodies(s, false), &v, &why) || v.type.bits < 32) continue;
+    if (!t || !matrix_view(s, i, false, state_inlined_bodies(s, false), &v, &why)) continue;
+    if (matrix_half_sums(t)) return "fp16_accumulation";
+    if (v.type.bits < 32) continue;
     if (t->terms == 1) return "tf32";
     if (t->terms == 3) mode = "float32x3";
   }

@@ -45,10 +45,12 @@ typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
 /* How a kernel multiplies matrices on tensor cores, or by lanes (matrix.c): what a block and a warp compute, the slice of the sum that
  * is in shared memory at a time, and how many slices are there or in flight. transposed: the factor that the last dimension of the
  * result belongs to gives the rows. split: blocks that share the sum of a tile, each a part of k; they, or a second kernel, add up.
- * terms: products of TF32 that a product of float32 is the sum of; 0: by lanes, which multiply float32 themselves. warpgroups: 0: each
+ * terms: products of TF32 that a product of float32 is the sum of; 0: by lanes, which multiply float32 themselves; 2: of float16, which
+ * are added up in float16 (MATRIX_HALF_SUMS). warpgroups: 0: each
  * tile of a warp is a warp's (mma.sync); else a warpgroup's (wgmma), which multiplies so many slices at a time, 1 or 2. wide: results
  * pass through shared memory, so that each thread stores neighbours, and a warp lines of them. teams: of lanes: so many warps share a
  * warp's tile, each a part of k of every slice. */
+enum { MATRIX_HALF_SUMS = 2 }; /* terms */
 enum { MATRIX_FIELDS = 12, MATRIX_TERMS = 8, MATRIX_WARPGROUPS, MATRIX_WIDE, MATRIX_TEAMS };
 /* of a step; the last may be missing: 1, 0, 0, 1 */
 typedef union {
@@ -227,25 +229,27 @@ enum { MATRIX_DIMS = 8, LANE_STEP = 4 }; /* LANE_STEP: of k, that a lane loads a
 typedef struct { int n; VarId var[MATRIX_DIMS]; int64_t extent[MATRIX_DIMS], size; } MatrixIndex; /* the last runs fastest */
 typedef struct {
   int sum_stage; TensorId sum;   /* 0: the stage is the sum itself */
-  DType type;                    /* of the factors: float16, bfloat16 or float32 */
+  DType type, sums;              /* of the factors: float16, bfloat16, float32, or (that of a) an integer of 8 bits; of what is added up */
+  bool half;                     /* of float16, and sums are brought to it: who allows it may have them in float16 from the start */
   ExprId a, b;                   /* by variables of the root stage's axes and of the reduction */
   MatrixIndex batch, m, n, k;
 } MatrixView;
 /* false: it is no such product, *why says why not. body: state_inlined_bodies. The rows m are those of `transposed`'s choice. */
 bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, MatrixView *v, const char **why);
 /* The math mode that a schedule needs: "tf32" if products of float32 are on tensor cores, "float32x3" if all of those have
- * three terms, else "strict". */
+ * three terms, "fp16_accumulation" if products of float16 are added up in float16, else "strict". */
 const char *state_math(State *s);
 /* Whether the machine can do such tiles; NULL, or why not. */
 MatrixTile matrix_tile(int n, const int64_t *numbers); /* of a step */
 int matrix_numbers(const MatrixTile *t, int64_t *numbers); /* of its step: how many of MATRIX_FIELDS */
+bool matrix_half_sums(const MatrixTile *t); /* does it add up in float16? */
 bool matrix_lanes(const MatrixTile *t);  /* by the threads' own multiplications of float32: no tensor cores */
 int matrix_lane_rows(const MatrixTile *t); /* of a lane, then */
 int matrix_lane_columns(const MatrixTile *t);
 int matrix_team(const MatrixTile *t);    /* threads that compute a warp's tile: those of a warp, or of a warpgroup */
 int matrix_threads(const MatrixTile *t); /* of a block */
 int matrix_ahead(const MatrixTile *t);   /* slices that are copied before they are needed */
-bool matrix_groups(const Target *t);     /* does it have wgmma? */
+bool matrix_groups(const Target *t, DType type); /* does it have wgmma, for such factors? */
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target);
 /* Do the blocks that share a sum add it up themselves, as a cluster? Else a second kernel does. */

@@ -95,7 +95,10 @@ static void put_stage(const Printer *p, int stage, int indent, int depth) {
   if (t)
     sb_printf(note(p, st, indent), " %s: block %dx%dx%d, warp %dx%d, %d stages%s, split %d%s%s%s\n",
               matrix_lanes(t) ? "product by lanes" : "tensor cores", t->block_m, t->block_n, t->block_k, t->warp_m,
-              t->warp_n, t->stages, t->transposed ? ", transposed" : "", t->split, t->terms == 3 ? ", float32x3" : "",
+              t->warp_n, t->stages, t->transposed ? ", transposed" : "", t->split,
+              t->terms == 3         ? ", float32x3"
+              : matrix_half_sums(t) ? ", sums in float16"
+                                    : "",
               t->warpgroups == 0   ? ""
               : t->warpgroups == 1 ? ", warpgroups"
                                    : ", warpgroups with two slices at a time",

@@ -85,7 +85,8 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
   err_check(e, par->double_buffer_prob >= 0 && par->double_buffer_prob <= 1,
             "search parameters: double_buffer_prob %g must be a probability, from 0 to 1", par->double_buffer_prob);
   err_check(e, par->tensor_cores >= TENSOR_NEVER && par->tensor_cores <= TENSOR_FLOAT32X3,
-            "search parameters: tensor_cores %d is neither 0 (never), 1 (for 16-bit floats), 2 (for float32 as TF32, "
+            "search parameters: tensor_cores %d is neither 0 (never), 1 (for 16-bit floats and integers of 8 bits), 2 "
+            "(for float32 as TF32, "
             "too) nor 3 (for float32 as three "
             "products of TF32, too)",
             par->tensor_cores);

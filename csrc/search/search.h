@@ -26,8 +26,8 @@
 #include "codegen/text.h"
 #include "model/scorer.h"
 
-/* Which products may be computed on tensor cores: none; those of 16-bit floats, which lose nothing by it; those of float32, too,
- * rounded to TF32. */
+/* Which products may be computed on tensor cores: none; those of 16-bit floats and of integers of 8 bits, which lose
+ * nothing by it; those of float32, too, rounded to TF32. */
 enum { TENSOR_NEVER, TENSOR_HALF, TENSOR_TF32, TENSOR_FLOAT32X3 };
 typedef struct {
   double eps_greedy, sample_init_use_measured_ratio, mutation_prob;
@@ -39,6 +39,7 @@ typedef struct {
   /* extended mode: at most so many that cut the output alike, for each eight of a batch and in all; 0: any number */
   int32_t states_per_tiling_in_batch, states_per_tiling;
   int32_t tensor_cores; /* extended mode on NVIDIA's GPUs: TENSOR_... */
+  int32_t half_sums;    /* 1: products of float16 whose sums become float16 may be added up so by warps */
   int32_t lanes;        /* 1: products of float32 that stay float32 have a sketch with slices in flight, too */
   int32_t warpgroups;   /* where they are used, 1: by instructions of warpgroups, too (compute capability 9.0), 2: of two slices at a time */
   int32_t wide_stores;  /* where they are used, 1: results may pass through shared memory */

@@ -77,7 +77,8 @@ static bool allowed(const SketchEnv *env, Family by, const MatrixView *v) {
   if (by == FAMILY_LANES) return strict && par->lanes && asked_for(v, 8) >= LANES_WORTH;
   if (strict || par->tensor_cores == TENSOR_NEVER) return false;
   if (by == FAMILY_WARPS) return true;
-  return par->warpgroups && matrix_groups(&env->task->target) && !(single && par->tensor_cores == TENSOR_FLOAT32X3);
+  return par->warpgroups && matrix_groups(&env->task->target, v->type) &&
+         !(single && par->tensor_cores == TENSOR_FLOAT32X3);
 }
 
 bool tensor_sketch(const SketchEnv *env, State *s, Family by) {
@@ -88,14 +89,15 @@ bool tensor_sketch(const SketchEnv *env, State *s, Family by) {
   if (!allowed(env, by, &v)) return false;
   int64_t open[MATRIX_FIELDS];
   bool three = v.type.bits == 32 && env->par->tensor_cores == TENSOR_FLOAT32X3, groups = by == FAMILY_WARPGROUPS;
+  bool halves = by == FAMILY_WARPS && v.half && env->par->half_sums;
   for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
-  open[MATRIX_TERMS] = by == FAMILY_LANES ? 0 : three ? 3 : 1;
+  open[MATRIX_TERMS] = by == FAMILY_LANES ? 0 : three ? 3 : halves ? MATRIX_HALF_SUMS : 1;
   if (by == FAMILY_LANES) open[MATRIX_WIDE] = 0;
   if (!groups || env->par->warpgroups == 1) open[MATRIX_WARPGROUPS] = groups;
   int n = by == FAMILY_LANES      ? MATRIX_FIELDS
           : env->par->wide_stores ? MATRIX_TEAMS
           : groups                ? MATRIX_WIDE
-          : three                 ? MATRIX_WARPGROUPS
+          : three || halves       ? MATRIX_WARPGROUPS
                                   : MATRIX_TERMS;
   state_apply(s, (Step){.kind = STEP_MM, .stage = root, .n = n, .list = open});
   return true;

@@ -11,13 +11,13 @@ import numpy as np
 from . import _core
 
 __all__ = [
-    "MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "from_bfloat16", "is_float", "math_mode", "mean_type", "mode_fits",
-    "steps_fit", "stored", "sum_type", "to_bfloat16", "to_tf32", "tolerance",
+    "MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "float32_mode", "from_bfloat16", "is_byte_product", "is_float", "math_mode",
+    "mean_type", "mode_fits", "needed_math", "stored", "sum_type", "to_bfloat16", "to_tf32", "tolerance", "unfit",
 ]  # fmt: skip
 
 
 class MathMode(NamedTuple):
-    """How products of float32 values may be computed.
+    """How products may be computed.
 
     Attributes
     ----------
@@ -25,32 +25,59 @@ class MathMode(NamedTuple):
         The search parameter of this name, where the user gives none.
     compared : str
         The row of `_core.tolerances` by which float32 results are compared.
+    single : str
+        What is allowed of products of float32: the mode that allows this alone.
+    half_sums : bool
+        Whether products of float16 whose sums become float16 may be added up in float16.
     """
 
     tensor_cores: int
     compared: str
+    single: str
+    half_sums: bool = False
 
 
-# From the strictest on.
-MATH_MODES = {"strict": MathMode(1, "float32"), "float32x3": MathMode(3, "float32"), "tf32": MathMode(2, "tf32")}
+_HALF_SUMS = "fp16_accumulation"
+# From the strictest on, by what is allowed of float32.
+_SINGLES = {"strict": MathMode(1, "float32", "strict"), "float32x3": MathMode(3, "float32", "float32x3"), "tf32": MathMode(2, "tf32", "tf32")}
+
+
+def _with_half_sums(mode):
+    return _HALF_SUMS if mode == "strict" else f"{mode}+{_HALF_SUMS}"
+
+
+MATH_MODES = {**_SINGLES, **{_with_half_sums(m): row._replace(half_sums=True) for m, row in _SINGLES.items()}}
 # And the mode of the float32 that is left.
 PRECISIONS = {"float32": "strict", "float32x3": "float32x3", "tf32": "tf32", "float16": "strict", "bfloat16": "strict"}
 
 
 def math_mode(config):
     """The mode that the configuration of a PassContext (a dictionary) allows."""
+    single = float32_mode(config)
+    return _with_half_sums(single) if config.get(f"nestsmith.allow_{_HALF_SUMS}") else single
+
+
+def float32_mode(config):
+    """What it allows of products of float32: "strict", "float32x3" or "tf32"."""
     return next((m for m in ("tf32", "float32x3") if config.get(f"nestsmith.allow_{m}")), "strict")
 
 
 def mode_fits(mode, allowed):
     """Whether what was found in one mode may be used where another is allowed: what is strict may be used anywhere."""
-    order = list(MATH_MODES)
-    return mode in order and order.index(mode) <= order.index(allowed)
+    if mode not in MATH_MODES:
+        return False
+    order, row, most = list(_SINGLES), MATH_MODES[mode], MATH_MODES[allowed]
+    return order.index(row.single) <= order.index(most.single) and row.half_sums <= most.half_sums
 
 
-def steps_fit(dag, steps, allowed):
-    """As :func:`mode_fits`, of what the steps (JSON text) of a schedule do: their record may have lost its mark."""
-    return '"MM"' not in steps or mode_fits(_core.State(dag, steps).math(), allowed)
+def unfit(mode):
+    """What a schedule does that needs the mode, in words."""
+    return "adds products of float16 up in float16" if MATH_MODES[mode].half_sums else "multiplies float32 on tensor cores, in TF32"
+
+
+def needed_math(dag, steps):
+    """The mode that the steps (JSON text) of a schedule need: their record may have lost its mark."""
+    return _core.State(dag, steps).math() if '"MM"' in steps else "strict"
 
 
 def tolerance(precision):
@@ -73,6 +100,11 @@ def sum_type(dtype):
     """The type in which sums and products of many `dtype` values are formed: float32 for floats of 16 bits, as PyTorch
     does; else the type itself (integers wrap, and a wrapped sum does not depend on the order)."""
     return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def is_byte_product(data, weight, out_dtype):
+    """Whether products of such types (strings) are of integers of 8 bits, added up in int32: tensor cores compute them exactly."""
+    return {data, weight} <= {"int8", "uint8"} and out_dtype == "int32"
 
 
 def mean_type(dtype):

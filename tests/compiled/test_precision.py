@@ -102,6 +102,13 @@ def test_tolerances_follow_from_the_precision():
     assert tolerance("float32") < tolerance("tf32") < tolerance("float16") < tolerance("bfloat16")
 
 
+def test_float16_is_added_up_in_float16_where_the_context_allows_it():
+    with transform.PassContext(config={"nestsmith.allow_fp16_accumulation": True}):
+        assert {t.math for t in tasks_in("float16")} == {"fp16_accumulation"}
+        assert {t.math for t in tasks_in("tf32")} == {"tf32+fp16_accumulation"}
+    assert {t.math for t in tasks_in("float16")} == {"strict"}
+
+
 # ---- records ----
 @pytest.fixture(scope="module")
 def pair():

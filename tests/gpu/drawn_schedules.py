@@ -24,7 +24,18 @@ if __name__ == "__main__":
     sys.path[:0] = [str(pathlib.Path(__file__).parents[k] / p) for k, p in ((2, "python"), (1, ""), (1, "search"))]
 
 import numpy as np
-from tensor_core_cases import ALLOWED, by_lanes, by_warpgroups, defined, dense, has_step, policy, ragged, unwritten
+from tensor_core_cases import (
+    ALLOWED,
+    by_lanes,
+    by_warpgroups,
+    defined,
+    dense,
+    has_step,
+    policy,
+    ragged,
+    types,
+    unwritten,
+)
 
 import nestsmith as ns
 from nestsmith import _core, te, topi
@@ -51,7 +62,7 @@ def few_sums(rng, dtype):
     if rng.integers(2):
         return dense(*(int(rng.integers(*limits)) for limits in ((2, 9), (2, 9), (200, 700))), dtype)
     n, h, w, c = (int(rng.integers(*limits)) for limits in ((1, 3), (30, 80), (30, 80), (5, 40)))
-    x = te.placeholder((n, h, w, c), dtype, name="X")
+    x = te.placeholder((n, h, w, c), types(dtype)[0], name="X")
     return [x, topi.sum(x, axis=[1, 2])]
 
 
@@ -86,7 +97,7 @@ def drawn(seed, target):
     """(text, kind, state, tensors, engine target) of the cases of a seed."""
     rng, n = np.random.default_rng(seed), 0
     while n < CHUNK:
-        index = seed + n // OF_A_SHAPE + 1  # a policy takes 0 for no seed
+        index = 13 * seed + n // OF_A_SHAPE + 1  # a policy takes 0 for no seed; 13: every type meets every place of a seed
         dtype, math = ALLOWED[index % len(ALLOWED)]
         tensors = (few_sums if n // OF_A_SHAPE == 4 else ragged)(rng, dtype)
         p = policy(tensors, seed=index, math=math, target=target, warpgroups=2, wide_stores=1, double_buffer_prob=0.3)

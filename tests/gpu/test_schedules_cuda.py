@@ -29,7 +29,7 @@ PLANTED = {
 def test_all_kinds_are_drawn():
     drawn = [x for seed in range(5) for x in d.drawn(seed, "cuda -arch=sm_90")]
     assert len(drawn) == 5 * d.CHUNK and {kind for _, kind, *_ in drawn} == set(d.KINDS)
-    assert {str(tensors[0].dtype) for *_, tensors, _ in drawn} == {"float16", "bfloat16", "float32"}
+    assert {str(tensors[0].dtype) for *_, tensors, _ in drawn} == {"float16", "bfloat16", "float32", "int8", "uint8"}
     assert [x[0] for x in d.drawn(1, "cuda -arch=sm_90")] == [x[0] for x in drawn if x[0].startswith("seed 1,")]
 
 

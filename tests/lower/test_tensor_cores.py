@@ -11,7 +11,7 @@ import pytest
 
 from helpers import check_passes
 from nestsmith import _core, te, tir, topi
-from nestsmith.numerics import to_bfloat16
+from nestsmith.numerics import is_float, to_bfloat16
 
 CUDA = _core.Target("cuda", sm=90)
 
@@ -45,9 +45,12 @@ def verify(tensors, block, warp, stages=3, transposed=False, split=1, terms=1, t
     return s
 
 
-def product(m, n, k, dtype="float16", batch=(), turn_a=False, turn_b=False, out="float32", tail=True):
-    a = te.placeholder(batch + ((k, m) if turn_a else (m, k)), dtype, name="A")
-    b = te.placeholder(batch + ((n, k) if turn_b else (k, n)), dtype, name="B")
+def product(m, n, k, dtype="float16", batch=(), turn_a=False, turn_b=False, out=None, tail=True):
+    """`dtype`: of both factors, or of each: "uint8 int8"."""
+    left, right = (dtype.split() * 2)[:2]
+    out = out or ("float32" if is_float(left) else "int32")
+    a = te.placeholder(batch + ((k, m) if turn_a else (m, k)), left, name="A")
+    b = te.placeholder(batch + ((n, k) if turn_b else (k, n)), right, name="B")
     r = te.reduce_axis((0, k), name="k")
 
     def point(*i):
@@ -124,6 +127,44 @@ def test_a_sum_of_16_bits():
     verify(product(24, 16, 40, out="float16", tail=False), (16, 16, 16), (16, 8))
 
 
+BYTES = {"int8": "s8.s8", "uint8": "u8.u8", "int8 uint8": "s8.u8", "uint8 int8": "u8.s8"}  # of PTX
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+def test_products_of_integers(dtype, turned):
+    """Of 8 bits, added up in 32; what does not lie along the sum is copied one by one."""
+    s = verify(product(34, 21, 75, dtype, (), *turned), (32, 32, 64), (16, 16), 3, transposed=turned[0])
+    assert s._core.math() == "strict"
+    verify(product(34, 24, 96, dtype, (2,), *turned, tail=False), (32, 24, 32), (32, 24), 2, wide=turned[1])
+
+
+@pytest.mark.parametrize("sm", [80, 90])
+def test_blocks_share_a_sum_of_integers(sm):
+    target = _core.Target("cuda", sm=sm)
+    verify(product(20, 22, 240, "int8", turn_b=True), (16, 16, 32), (16, 8), split=3, target=target)
+    verify(product(20, 21, 140, "uint8 int8", batch=(2,), tail=False), (16, 16, 64), (16, 16), split=2, target=target)
+
+
+def test_sums_of_integers_wrap():
+    """As the definition's do: 33,056 products of 255 by 255 are more than 2^31."""
+    tensors = product(2, 3, 33056, "uint8", turn_b=True, tail=False)
+    data = [np.full(x.shape, 255, x.dtype) for x in arrays(tensors)[:2]] + [np.zeros((2, 3), "int32")]
+    report = _core.interp(scheduled(tensors[-1], (16, 8, 256), (16, 8), 2)._core.state(tensors), CUDA, data, stage="program")
+    assert report["findings"] == [] and (data[-1] == 33056 * 255**2 - 2**32).all()
+
+
+def test_what_is_done_with_sums_of_integers():
+    """A product of a layer of 8 bits is brought back to them."""
+    a, b, c = product(40, 32, 64, "uint8 int8", turn_b=True, tail=False)
+    scale = te.placeholder((32,), "float32", name="scale")
+
+    def narrow(i, j):
+        return tir.max(tir.min(te.round((c[i, j] + 3).astype("float32") * scale[j]), 127.0), -128.0).astype("int8")
+
+    verify([a, b, scale, te.compute(c.shape, narrow, name="D")], (32, 32, 64), (16, 32), wide=True)
+
+
 SHAPES = [(1, 7, 16, 24, 3, 1, 1, 1), (2, 9, 5, 19, 3, 2, 1, 1), (1, 11, 3, 16, 5, 2, 2, 2), (1, 8, 8, 16, 1, 1, 0, 1)]
 
 
@@ -135,16 +176,19 @@ SHAPES = [(1, 7, 16, 24, 3, 1, 1, 1), (2, 9, 5, 19, 3, 2, 1, 1), (1, 11, 3, 16, 
         ("NHWC", 2, "float32", False),
         ("NCHW", 3, "float16", True),
         ("NCHW", 1, "float32", False),
+        ("NHWC", 0, "int8", True),
+        ("NCHW", 2, "uint8", False),
     ],
 )
 def test_convolutions(layout, shape, dtype, transposed):
-    verify(convolution(layout, *SHAPES[shape], dtype), (32, 32, 32), (16, 32), 2 + transposed, transposed)
+    out = None if is_float(dtype) else "int32"
+    verify(convolution(layout, *SHAPES[shape], dtype, out), (32, 32, 32), (16, 32), 2 + transposed, transposed)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-@pytest.mark.parametrize("dtype,out", [("float16", "float32"), ("float16", None), ("float32", None)])
+@pytest.mark.parametrize("dtype,out", [("float16", "float32"), ("float16", None), ("float32", None), ("int8", "int32")])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_all_convolutions(shape, dtype, out, layout, transposed):
     verify(convolution(layout, *shape, dtype, out), (32, 32, 32), (16, 32), 2 + transposed, transposed)
@@ -167,7 +211,60 @@ def test_three_terms():
     half = product(20, 24, 40)
     refused(scheduled(half[-1], (16, 16, 16), (16, 8), terms=3), half, "is one of TF32")
     with pytest.raises(ValueError, match="the sum of 3"):
-        scheduled(tensors[-1], (16, 16, 16), (16, 8), terms=2)
+        scheduled(tensors[-1], (16, 16, 16), (16, 8), terms=4)
+
+
+def test_sums_in_float16():
+    """Where the definition brings sums to it: pairs of them are in a register."""
+    for tail in (False, True):
+        verify(product(34, 22, 43, out="float16", tail=tail), (32, 32, 32), (16, 16), terms=2, wide=tail)
+    a, b, c = product(40, 24, 120, tail=False)
+    half = te.compute(c.shape, lambda i, j: tir.max(c[i, j].astype("float16"), tir.const(0, "float16")), name="D")
+    for sm in (80, 90):
+        s = verify([a, b, half], (16, 16, 16), (16, 8), 3, True, split=2, terms=2, target=_core.Target("cuda", sm=sm))
+    assert s._core.math() == "fp16_accumulation" and "split 2, sums in float16" in str(s) and "(16, 8), 3, True, 2, 2)" in s._core.python()
+    again = te.create_schedule(s.outputs)
+    again.apply_steps(s.steps())
+    assert again.steps() == s.steps() and str(again) == str(s)
+
+
+def test_sums_in_float16_are_rounded_by_every_product():
+    """2,048 and 32 times one more: float16 has no 2,049. Fragments are of 16 products."""
+    tensors = product(16, 8, 2048 + 32 * 16, turn_b=True, out="float16", tail=False)
+    data = [np.ones(x.shape, "float16") for x in arrays(tensors)]
+    data[0][:, 2048:] = np.arange(32 * 16) % 16 == 0
+    for terms, total in ((1, 2080), (2, 2048)):
+        state = scheduled(tensors[-1], (16, 8, 32), (16, 8), 2, terms=terms)._core.state(tensors)
+        assert _core.interp(state, CUDA, data, stage="program")["findings"] == [] and (data[-1] == total).all()
+
+
+def test_who_has_no_sums_in_float16():
+    for tensors, why in (
+        (product(34, 22, 43), "its sums do not become float16"),
+        (product(34, 22, 43, tail=False), "its sums do not become float16"),
+        (product(34, 22, 43, "bfloat16", out="bfloat16"), "its sums do not become float16"),
+        (product(34, 22, 43, "float32", out="float32"), "its sums do not become float16"),
+    ):
+        refused(scheduled(tensors[-1], (32, 32, 32), (16, 16), terms=2), tensors, why)
+    with pytest.raises(ValueError, match="its sums are float32"):
+        scheduled(product(70, 37, 75, out="float16")[-1], (64, 64, 64), (64, 32), terms=2, warpgroups=1)
+
+
+@pytest.mark.parametrize("sm", [80, 90, 120])
+def test_the_compiler_takes_sums_in_float16(sm):
+    """Half as many registers as of float32."""
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    tensors, target, regs = product(512, 512, 512, out="float16", turn_b=True), _core.Target("cuda", sm=sm), []
+    for terms in (1, 2):
+        s = scheduled(tensors[-1], (128, 128, 32), (64, 64), 3, terms=terms)
+        source = _core.program(s._core, tensors, target, "f")[0]
+        assert ("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16" in source) == (terms == 2)
+        report = _core.build_report(target, _core.build(target, source, 0, "")[0])
+        assert report["local_bytes"] == 0
+        regs.append(report["regs"])
+    assert regs[1] < regs[0] - 32
 
 
 LANES = [  # what is multiplied, then block, warp, stages, transposed, split, teams
@@ -225,7 +322,7 @@ def test_the_step_of_products_by_lanes():
         ({"terms": 0, "teams": 0}, "one team or more"),
         ({"terms": 0, "teams": -1}, "is not between 0 and 256"),
         ({"terms": 0, "wide": True}, "neither wide stores nor warpgroups"),
-        ({"terms": 2}, "with 0, its own"),
+        ({"terms": 4}, "with 0, its own"),
     ):
         with pytest.raises(ValueError, match=why):
             scheduled(tensors[-1], (32, 32, 32), (16, 32), 3, **wrong)
@@ -320,6 +417,10 @@ def test_who_has_warpgroups():
             _core.program(s._core, tensors, _core.Target("cuda", sm=sm), "f")
     tensors = product(50, 37, 43)  # a slice that fits 32 bits alone
     refused(scheduled(tensors[-1], (64, 32, 8), (64, 32), warpgroups=1), tensors, "multiple of 16")
+    whole = product(70, 37, 75, "int8", turn_b=True)
+    refused(scheduled(whole[-1], (64, 64, 64), (64, 32), warpgroups=1), whole, "which are of floats alone")
+    refused(scheduled(whole[-1], (32, 32, 16), (16, 16)), whole, "multiple of 32")
+    refused(scheduled(whole[-1], (32, 32, 32), (16, 16), terms=0), whole, "with 0, its own")
 
 
 WIDE = [  # what is multiplied, then block, warp, stages, transposed, slices that warpgroups multiply at a time
@@ -402,16 +503,18 @@ def nvrtc():
 
 
 @pytest.mark.parametrize("sm", [80, 90, 120])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_the_compiler_takes_it(dtype, sm):
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", *BYTES])
+@pytest.mark.parametrize("split", [1, 2])
+def test_the_compiler_takes_it(dtype, sm, split):
     there, why = nvrtc()
     if not there:
         pytest.skip(why)
     tensors = product(200, 72, 136, dtype)
-    s = scheduled(tensors[-1], (64, 64, 32), (32, 32), 3)
+    s = scheduled(tensors[-1], (64, 64, 32), (32, 32), 3, split=split)
     target = _core.Target("cuda", sm=sm)
     source, manifest = _core.program(s._core, tensors, target, "f")
     assert "mma.sync" in source and "cp.async" in source and "ldmatrix" in source
+    assert dtype not in BYTES or f"mma.sync.aligned.m16n8k32.row.col.s32.{BYTES[dtype]}.s32" in source
     binary = _core.build(target, source, 0, "")[0]
     report = _core.build_report(target, binary)
     assert report["local_bytes"] == 0  # sums and fragments are registers

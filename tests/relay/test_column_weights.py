@@ -42,6 +42,15 @@ def test_few_rows_and_weights_that_change_stay(options):
         assert operators(ColumnWeights()(mod)) == ["nn.dense", "nn.relu"]
 
 
+def test_weights_of_8_bits_stay():
+    """Tensor cores read them along the sum; with other sums they are as any other weights."""
+    x, w = relay.var("x", shape=(64, 5), dtype="uint8"), relay.const(np.ones((6, 5), "int8"))
+    for out, expected in (("int32", "nn.dense"), ("float32", "nn.matmul")):
+        mod = ns.IRModule.from_expr(relay.Function([x], relay.nn.dense(x, w, out_dtype=out)))
+        with ns.transform.PassContext(opt_level=3):
+            assert expected in operators(ColumnWeights()(mod))
+
+
 def test_networks_for_gpus_are_compiled_so():
     if not ns.opencl(0).exist:
         pytest.skip("no OpenCL device")

@@ -223,6 +223,28 @@ def test_channels_and_weights_as_tensor_cores_copy_them(made, config, target, ch
     np.testing.assert_allclose(*results, rtol=near, atol=near)
 
 
+@pytest.mark.parametrize(("out", "arch", "layout"), [("int32", 80, "OHWI"), ("int32", 75, "HWIO"), ("float32", 80, "HWIO")])
+def test_weights_of_8_bits_as_tensor_cores_read_them(out, arch, layout):
+    rng = np.random.default_rng(0)
+    data, weight = rng.integers(0, 256, (1, 3, 12, 12)).astype("uint8"), rng.integers(-128, 128, (5, 5, 3, 16)).astype("int8")
+    x = relay.var("x", shape=data.shape, dtype="uint8")
+    y = nn.conv2d(relay.layout_transform(x, "NCHW", "NHWC"), relay.const(weight), strides=2, padding=2, channels=16, kernel_size=5,
+                  data_layout="NHWC", kernel_layout="HWIO", out_dtype=out)  # fmt: skip
+    mod = relay.module.IRModule.from_expr(relay.Function([x], y))
+    with transform.PassContext(opt_level=3, config={"relay.for_tensor_cores": True}):
+        made = optimize(mod, Target(f"cuda -arch=sm_{arch}"))
+    (conv2d,) = [e for e in post_order(made["main"].body) if isinstance(e, Call) and e.op_name == "nn.conv2d"]
+    assert conv2d.attrs.kernel_layout == layout and isinstance(conv2d.args[1], relay.Constant)
+    assert int(conv2d.args[0].checked_type.shape[3]) == (4 if layout == "OHWI" else 3)
+    results = []
+    for m in (mod, made):
+        run = GraphModule(relay.build(m, target="llvm")["default"](nestsmith.cpu(0)))
+        run.set_input("x", data)
+        run.run()
+        results.append(run.get_output(0).numpy())
+    np.testing.assert_array_equal(*results)
+
+
 @pytest.mark.parametrize(("mode", "rounded"), [("tf32", True), ("float32x3", False)])
 def test_weights_for_tf32_are_rounded_once(mode, rounded):
     """Of products, too; depthwise convolutions stay on other units."""

@@ -3,36 +3,46 @@
 import numpy as np
 
 from nestsmith import _core, auto_scheduler, te, topi
-from nestsmith.numerics import to_bfloat16
+from nestsmith.numerics import is_float, to_bfloat16
 
 TARGET = "cuda -arch=sm_90"
-# element type, math of the task
+# element type (of data and of weights, where they differ), math of the task
 ALLOWED = (("float16", None), ("bfloat16", None), ("float32", "tf32"), ("float32", "float32x3"), ("float32", "strict"))
+ALLOWED += (("int8", None), ("uint8 int8", None), ("uint8", None), ("int8 uint8", None))
+ALLOWED += (("float16", "fp16_accumulation"),)  # exact, too: sums of small whole numbers are small
+
+
+def types(dtype):
+    """Of data, of weights, and the operator's `out_dtype`: integers are added up in 32 bits."""
+    data, weight = (dtype.split() * 2)[:2]
+    return data, weight, None if is_float(data) else "int32"
 
 
 def dense(m, n, k, dtype):
-    a, b = te.placeholder((m, k), dtype, name="A"), te.placeholder((n, k), dtype, name="B")
-    return [a, b, topi.nn.relu(topi.nn.dense(a, b))]
+    data, weight, out = types(dtype)
+    a, b = te.placeholder((m, k), data, name="A"), te.placeholder((n, k), weight, name="B")
+    return [a, b, topi.nn.relu(topi.nn.dense(a, b, out_dtype=out))]
 
 
 def ragged(rng, dtype):
     """A dense layer, a batched product or a convolution whose sizes are any numbers."""
     kind = rng.integers(4)
+    data, weight, out = types(dtype)
     if kind == 0:
         return dense(*(int(x) for x in rng.integers(2, 70, 3)), dtype)
     if kind == 1:
         b, m, n, k = (int(x) for x in rng.integers(2, 30, 4))
-        x, y = te.placeholder((b, m, k), dtype, name="X"), te.placeholder((b, n, k), dtype, name="Y")
-        return [x, y, topi.nn.batch_matmul(x, y)]
+        x, y = te.placeholder((b, m, k), data, name="X"), te.placeholder((b, n, k), weight, name="Y")
+        return [x, y, topi.nn.batch_matmul(x, y, out_dtype=out)]
     h, w, ci, co = (int(x) for x in rng.integers(5, 12, 4))
     n, k = int(rng.integers(1, 3)), int(rng.choice([1, 3, 5]))
     stride, pad, dilation = int(rng.integers(1, 3)), int(rng.integers(0, 3)), int(rng.integers(1, 3))
     pad = max(pad, dilation * (k - 1) // 2)
     if kind == 2:
-        x, f = te.placeholder((n, h, w, ci), dtype, name="X"), te.placeholder((k, k, ci, co), dtype, name="W")
-        return [x, f, topi.nn.relu(topi.nn.conv2d_nhwc(x, f, stride, pad, dilation))]
-    x, f = te.placeholder((n, ci, h, w), dtype, name="X"), te.placeholder((co, ci, k, k), dtype, name="W")
-    return [x, f, topi.nn.relu(topi.nn.conv2d_nchw(x, f, stride, pad, dilation))]
+        x, f = te.placeholder((n, h, w, ci), data, name="X"), te.placeholder((k, k, ci, co), weight, name="W")
+        return [x, f, topi.nn.relu(topi.nn.conv2d_nhwc(x, f, stride, pad, dilation, out))]
+    x, f = te.placeholder((n, ci, h, w), data, name="X"), te.placeholder((co, ci, k, k), weight, name="W")
+    return [x, f, topi.nn.relu(topi.nn.conv2d_nchw(x, f, stride, pad, dilation, out))]
 
 
 def policy(tensors, seed=1, math=None, target=TARGET, model="random", **params):

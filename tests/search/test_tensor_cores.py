@@ -7,20 +7,22 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from tensor_core_cases import ALLOWED, by_warpgroups, defined, dense, has_step, policy, ragged, unwritten
+from tensor_core_cases import ALLOWED, by_warpgroups, defined, dense, has_step, policy, ragged, types, unwritten
 
 from nestsmith import _core, auto_scheduler, te, topi, transform
 from nestsmith.auto_scheduler import feature
+from nestsmith.numerics import mode_fits
 from nestsmith.states import core_state
 
 
 def convolution(layout, dtype):
+    data, weight, out = types(dtype)
     if layout == "NHWC":
-        x, w = te.placeholder((1, 9, 9, 16), dtype, name="X"), te.placeholder((3, 3, 16, 24), dtype, name="W")
-        y = topi.nn.conv2d_nhwc(x, w, 2, 1, 1)
+        x, w = te.placeholder((1, 9, 9, 16), data, name="X"), te.placeholder((3, 3, 16, 24), weight, name="W")
+        y = topi.nn.conv2d_nhwc(x, w, 2, 1, 1, out)
     else:
-        x, w = te.placeholder((1, 16, 9, 9), dtype, name="X"), te.placeholder((24, 16, 3, 3), dtype, name="W")
-        y = topi.nn.conv2d_nchw(x, w, 2, 1, 1)
+        x, w = te.placeholder((1, 16, 9, 9), data, name="X"), te.placeholder((24, 16, 3, 3), weight, name="W")
+        y = topi.nn.conv2d_nchw(x, w, 2, 1, 1, out)
     return [x, w, topi.nn.relu(y)]
 
 
@@ -55,6 +57,50 @@ def test_who_may_use_them():
         policy(half, tensor_cores=4).generate_sketches()
     with pytest.raises(ValueError, match="math 'tf23' is unknown"):
         policy(half, math="tf23")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint8 int8", "int8 uint8"])
+def test_who_may_use_them_for_integers(dtype):
+    """Sums in int32 of products of 8 bits are exact: no mode is asked, and warpgroups are for floats."""
+    whole = dense(40, 24, 72, dtype)
+    assert sketches(whole) == sketches(whole, warpgroups=2) == sketches(whole, target="cuda -arch=sm_120") == [False, True]
+    for how in ({"tensor_cores": 0}, {"search_mode": "compatible"}, {"target": "cuda -arch=sm_75"}):
+        assert sketches(whole, **how) == [False]
+    a, b = (te.placeholder((40, 72), t, name=t) for t in types(dtype)[:2])
+    for narrow in ("int8", "int16", "int64"):  # sums that units have not
+        assert not any(sketches([a, b, topi.nn.dense(a, b, out_dtype=narrow)]))
+
+
+def test_who_may_add_up_in_float16():
+    """Who asks for it, of products whose sums become float16; warpgroups keep float32."""
+    half, mode = dense(40, 24, 72, "float16"), "fp16_accumulation"
+
+    def terms(tensors, **how):
+        steps = [step[2] for s in policy(tensors, **how).generate_sketches() for step in s.transform_steps if step[0] == "MM"]
+        return [numbers[8] if len(numbers) > 8 else 1 for numbers in steps]
+
+    a, b = half[:2]
+    wide = [a, b, topi.nn.dense(a, b, out_dtype="float32")]
+    both = [a, b, te.compute(wide[2].shape, lambda i, j: wide[2][i, j].astype("float16") + (wide[2][i, j] * 2.0).astype("float16"))]
+    assert 2 not in terms(half) and sorted(terms(half, math=mode, warpgroups=0)) == [2] and 2 in terms(half, math=f"tf32+{mode}")
+    for tensors in (wide, both, dense(40, 24, 72, "bfloat16"), dense(40, 24, 72, "int8")):
+        assert 2 not in terms(tensors, math=mode)
+    single = dense(40, 24, 72, "float32")
+    assert terms(single, math=f"float32x3+{mode}", warpgroups=0) == [3] and terms(single, math=mode) == [0]
+    with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 strictly"):
+        policy(single, math=mode, tensor_cores=2)
+    for config, found in (({}, "strict"), ({mode: True}, mode), ({mode: True, "tf32": True}, f"tf32+{mode}")):
+        with transform.PassContext(config={f"nestsmith.allow_{name}": on for name, on in config.items()}):
+            assert policy(half).search_task.math == found
+
+
+def test_what_one_mode_allows_another():
+    mode = "fp16_accumulation"
+    order = ("strict", "float32x3", "tf32")
+    for k, m in enumerate(order):
+        assert [mode_fits(m, other) for other in order] == [i >= k for i in range(3)]
+        assert mode_fits(m, f"tf32+{mode}") and not mode_fits(f"tf32+{mode}", m) and not mode_fits(mode, m)
+    assert mode_fits(mode, f"float32x3+{mode}") and not mode_fits(f"tf32+{mode}", f"float32x3+{mode}") and not mode_fits("tf33", "tf32")
 
 
 def test_a_context_decides_for_tasks_that_are_not_told():
@@ -95,6 +141,9 @@ def right(state, tensors, sm=90):
         (lambda: convolution("NHWC", "float32"), "tf32"),
         (lambda: convolution("NCHW", "float32"), "float32x3"),
         (lambda: convolution("NHWC", "float32"), "strict"),
+        (lambda: dense(33, 21, 80, "int8"), None),
+        (lambda: convolution("NHWC", "uint8 int8"), None),
+        (lambda: dense(33, 21, 40, "float16"), "fp16_accumulation"),
     ],
 )
 def test_drawn_and_bred_states_are_right(make, math):
@@ -315,7 +364,7 @@ def test_a_log_of_other_settings_is_where_the_search_goes_on(warpgroups, wide):
     assert len(p.engine.round(4)) == 4 and took == [4]
 
 
-@pytest.mark.parametrize("dtype,math", [("float16", None), ("float32", "tf32")])
+@pytest.mark.parametrize("dtype,math", [("float16", None), ("float32", "tf32"), ("int8", None)])
 def test_what_fits_is_counted_alike(dtype, math):
     """Sampler, checker and program agree on shared memory; memory is shared by arrays of one element type alone."""
     tensors = dense(512, 512, 640, dtype)
@@ -325,6 +374,8 @@ def test_what_fits_is_counted_alike(dtype, math):
         s = core_state(s)
         verdict, kernel = _core.gpu_check(s, target), p.engine.facts(s.infer_bounds())["kernels"][0]
         assert verdict["ok"] and verdict["shared_bytes"] == kernel["shared_bytes"]
+    if dtype == "int8":  # for warps alone
+        return
     edited = with_numbers(s, [128, 256, 64 if dtype == "float16" else 32, 64, 256, 4, 0, 1, 1, 1, 1])
     verdict = _core.gpu_check(edited, target)  # 192 KB of slices, 40 KB of results
     if dtype == "float16":
@@ -396,20 +447,25 @@ def test_records_carry_them_and_features_know_them():
     assert again.state.transform_steps == state.transform_steps
 
 
-def test_a_record_without_its_mark_is_no_way_to_tf32(tmp_path):
+@pytest.mark.parametrize(
+    "dtype,math,does",
+    [("float32", "tf32", "multiplies float32 on tensor cores"), ("float16", "fp16_accumulation", "adds products of float16 up in float16")],
+)
+def test_a_record_without_its_mark_is_no_way_to_a_mode(dtype, math, does, tmp_path):
     """Logs of before there were marks, and of tools that write the version of their own, do not loosen a strict task."""
-    tensors, log = dense(64, 64, 64, "float32"), tmp_path / "log.json"
-    loose, strict = (policy(tensors, math=math) for math in ("tf32", "strict"))
-    x = auto_scheduler.MeasureInput(loose.search_task, next(s for s in loose.sample_initial_population() if has_step(s)))
+    tensors, log = dense(64, 64, 64, dtype), tmp_path / "log.json"
+    loose, strict = (policy(tensors, math=m) for m in (math, "strict"))
+    states = loose.sample_initial_population()
+    x = auto_scheduler.MeasureInput(loose.search_task, next(s for s in states if core_state(s).math() == math))
     line = auto_scheduler.measure_record.dump_record_to_string(x, auto_scheduler.MeasureResult([1e-3], 0, "", 0.1, 1))
-    assert " math=tf32" in line
-    log.write_text(line.replace(" math=tf32", ""))
+    assert f" math={math}" in line
+    log.write_text(line.replace(f" math={math}", ""))
     (record,) = auto_scheduler.RecordReader(str(log))
     for p in (loose, strict):
         if p is strict:
-            with pytest.raises(RuntimeError, match='multiplies float32 on tensor cores.* math is "strict"'):
+            with pytest.raises(RuntimeError, match=f'{does}.* math is "strict"'):
                 p.search_task.apply_best(str(log))
-            with pytest.raises(ValueError, match='multiplies float32 on tensor cores.* math is "strict"'):
+            with pytest.raises(ValueError, match=f'{does}.* math is "strict"'):
                 p.preload(*record)
         else:
             assert p.search_task.apply_best(str(log))

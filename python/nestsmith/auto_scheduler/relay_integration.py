@@ -7,7 +7,7 @@ import logging
 import warnings
 
 from .. import check
-from ..numerics import math_mode, steps_fit
+from ..numerics import math_mode, mode_fits, needed_math, unfit
 from ..relay import extract, lowering, schedules
 from ..relay.default_schedule import steps_of
 from ..relay.expr import Call, post_order
@@ -294,11 +294,12 @@ class _Provider(schedules.Provider):
 def _allowed(dag, found, name):
     """A schedule, whoever gave it, unless it needs a math mode that this build does not allow: then none, and a warning."""
     steps = "" if found is None else steps_of(found)
-    if steps_fit(dag, steps, math_mode(PassContext.current().config)):
+    needs = needed_math(dag, steps)
+    if mode_fits(needs, math_mode(PassContext.current().config)):
         return found
     logger.warning(
-        "%s: the schedule that was found multiplies float32 on tensor cores, in TF32; this build does not allow that (PassContext's "
-        '"nestsmith.allow_tf32" or "nestsmith.allow_float32x3", compile\'s precision), so the default schedule is used', name
+        '%s: the schedule that was found %s; this build does not allow that (PassContext\'s "nestsmith.allow_%s", compile\'s precision), '
+        "so the default schedule is used", name, unfit(needs), needs
     )
     return None
 

@@ -10,7 +10,7 @@ import time
 from nestsmith import _core, check
 from nestsmith.error import TVMValueError
 
-from ..numerics import MATH_MODES, mode_fits, steps_fit
+from ..numerics import MATH_MODES, mode_fits, needed_math, unfit
 from ..states import core_state, handle_of
 from .cost import FAILED, seconds_of
 from .cost_model import AnalyticModel, RandomModel
@@ -201,9 +201,9 @@ def _tensor_cores(task, asked):
     if isinstance(asked, str):
         check.one_of_names("search parameter tensor_cores:", asked, ("auto",))
         return most
-    asks = next((m for m, row in MATH_MODES.items() if row.tensor_cores == asked), "strict")
-    if not mode_fits(asks, task.math):
-        how = "strictly" if task.math == "strict" else f"as {task.math}"
+    asks, single = next((m for m, row in MATH_MODES.items() if row.tensor_cores == asked), "strict"), MATH_MODES[task.math].single
+    if not mode_fits(asks, single):
+        how = "strictly" if single == "strict" else f"as {single}"
         raise ValueError(f'search parameter tensor_cores is {asked}, but the task is to compute float32 {how}; make it with math="{asks}"')
     return asked
 
@@ -240,9 +240,10 @@ class SketchPolicy(SearchPolicy):
         memory while the block works on the ones before, and with which a mutation begins or ends that for a kernel.
         0 (never) unless given: the space grows by it, the trials do not. ``tensor_cores`` lets the extended mode compute
         products of matrices (dense, batched products, convolutions) on the tensor cores of CUDA devices from compute
-        capability 8.0 on: 0 never, 1 those of float16 and bfloat16, which are added up in float32, 2 those of float32 as
-        well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is "tf32", 3 instead with three such
-        products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these modes, 1 for others. ``lane_products``: 1 adds such
+        capability 8.0 on: 0 never, 1 those of float16 and bfloat16, which are added up in float32, and of integers of 8 bits, which
+        are in int32, 2 those of float32 as well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is
+        "tf32", 3 instead with three such products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these
+        modes, 1 for others. ``lane_products``: 1 adds such
         programs for float32 that stays float32, in which slices of the factors are copied while others are multiplied, by the
         threads themselves, and blocks may share a sum; 0: never. ``warpgroups``:
         1 adds programs that do this by instructions of four warps (``wgmma``, compute capability 9.0), for which TF32 factors
@@ -292,6 +293,7 @@ class SketchPolicy(SearchPolicy):
         self.params, self.program_cost_model = params, model
         self.seed = seed or random.randint(1, 1 << 30)
         engine = {**params, "tensor_cores": _tensor_cores(task, params["tensor_cores"])}
+        engine["half_sums"] = int(MATH_MODES[task.math].half_sums)
         engine["wide_stores"] = _wide_stores(task, params["wide_stores"])
         if isinstance(model, RandomModel):
             engine["evolutionary_search_num_iters"] = min(2, engine["evolutionary_search_num_iters"])
@@ -355,8 +357,9 @@ class SketchPolicy(SearchPolicy):
     def preload(self, inp, res):
         state = inp.state.steps() if isinstance(inp.state, RecordState) else handle_of(inp.state)
         task = self.search_task
-        if not steps_fit(task.compute_dag, state if isinstance(state, str) else state.steps(), task.math):
-            raise ValueError(f'the record multiplies float32 on tensor cores, the task\'s math is "{task.math}"')
+        needs = needed_math(task.compute_dag, state if isinstance(state, str) else state.steps())
+        if not mode_fits(needs, task.math):
+            raise ValueError(f'the record {unfit(needs)}, the task\'s math is "{task.math}"')
         self._report(state, res)
 
     def _report(self, state, res):

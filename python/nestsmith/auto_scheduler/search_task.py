@@ -12,7 +12,7 @@ import numpy as np
 from .. import _core, check, nd
 from ..compiling import compile_source
 from ..error import TVMValueError
-from ..numerics import MATH_MODES, math_mode, steps_fit, stored
+from ..numerics import MATH_MODES, math_mode, mode_fits, needed_math, stored, unfit
 from ..relay.passes import PassContext
 from ..states import core_state
 from ..target import TUNABLE, Target
@@ -162,8 +162,10 @@ class SearchTask:
         Shown in tables.
     math : str, optional
         How products of float32 may be computed: "strict", "tf32", on tensor cores with factors rounded to TF32, or "float32x3",
-        there as the sum of three such products. By default as the PassContext allows it (``nestsmith.allow_tf32``,
-        ``nestsmith.allow_float32x3``), on targets that have tensor cores.
+        there as the sum of three such products. "fp16_accumulation" allows products of float16 whose sums become float16 to be
+        added up in float16 there, "tf32+fp16_accumulation" and "float32x3+fp16_accumulation" both. By default as the PassContext
+        allows it (``nestsmith.allow_tf32``, ``nestsmith.allow_float32x3``, ``nestsmith.allow_fp16_accumulation``), on targets
+        that have tensor cores.
 
     Raises
     ------
@@ -392,11 +394,12 @@ class SearchTask:
             inp, _ = load_best_record(log_file, key, self.target, include_compatible, self.math)
             if inp is not None:
                 steps = core_state(inp.state).steps()
-                if not steps_fit(self.compute_dag, steps, self.math):
+                needs = needed_math(self.compute_dag, steps)
+                if not mode_fits(needs, self.math):
                     raise RuntimeError(
-                        f"{log_file}: the best record of {self.workload_key} multiplies float32 on tensor cores, which a task whose "
+                        f"{log_file}: the best record of {self.workload_key} {unfit(needs)}, which a task whose "
                         f'math is "{self.math}" does not do; it has lost its mark, or was measured before there were any: remove it, '
-                        'or make the task with math="tf32"'
+                        f'or make the task with math="{needs}"'
                     )
                 state = _core.State(self.compute_dag, steps)
                 return MeasureInput(self, self.compute_dag.wrap_state(state.infer_bounds()))

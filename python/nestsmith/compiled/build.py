@@ -192,6 +192,7 @@ def _convolutions(body, layout):
 _ON_CPUS = ("relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels", "relay.join_in_place")
 _ON_GPUS = ("relay.column_weights", "relay.for_tensor_cores", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
 _OVERLAP, _BRANCHES = "nestsmith.overlap", "nestsmith.branches"  # asked for by the user, of this call too
+_HALF_SUMS = "nestsmith.allow_fp16_accumulation"  # the user's
 _GATES = "relay.FuseOps.gates"  # tensor cores take their factors as they lie in memory
 
 
@@ -208,6 +209,7 @@ def _context(layout, target, precision, early=False):
         config |= dict.fromkeys(_ON_CPUS, True)
     if "gpu" in target.keys:
         config |= dict.fromkeys(_ON_GPUS, True) | {_GATES: PRECISIONS[precision] == "strict" and precision == "float32"}
+    config[_HALF_SUMS] = bool(PassContext.current().config.get(_HALF_SUMS))
     if target.has_tensor_cores and PRECISIONS[precision] != "strict":
         config[f"nestsmith.allow_{PRECISIONS[precision]}"] = True
         config |= dict.fromkeys(("relay.column_weights", "relay.parts_of_sums"), False)  # they read by rows, and add up in parts themselves

@@ -12,7 +12,8 @@ from ..runtime.ndarray import array
 
 __all__ = ["limits", "of_gpu"]
 
-_SHARES = {"float16": 1.0, "bfloat16": 1.0, "tf32": 1 / 2, "float32x3": 1 / 6}  # of the peak of tensor cores
+# of the peak of tensor cores
+_SHARES = {"float16": 1.0, "bfloat16": 1.0, "tf32": 1 / 2, "float32x3": 1 / 6, "int8": 2.0, "uint8": 2.0}
 _LANES = (16, 64)  # independent chains that a loop works on at once: processors differ in what suits them
 _DEPTH = 64  # operations of a chain
 

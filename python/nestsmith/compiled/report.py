@@ -25,7 +25,7 @@ class Layer:
         The least time that the machine needs for these operations or bytes, of the time that it took. Above 1: the data
         came from caches.
     products : str
-        What they are of where the build may use tensor cores: "float16", "bfloat16", "tf32", "float32x3"; else "".
+        What they are of where the build may use tensor cores: "float16", "bfloat16", "int8", "uint8", "tf32", "float32x3"; else "".
     schedule : str
         Where its schedule comes from: "log record", "similar task (...)", "first choice of the search", "default".
     """

@@ -17,7 +17,7 @@ from .. import _core
 from ..compiling import compile_source
 from ..driver import engine_of
 from ..error import TVMValueError
-from ..numerics import math_mode
+from ..numerics import float32_mode
 from ..runtime.graph import GraphExecutorFactoryModule
 from ..target import Target, default_hardware_params
 from . import extract, lowering, schedules
@@ -107,7 +107,7 @@ def _engine_target(target, overlap=0):
 def _products(dag, target):
     """What the products of a program are of where they may be on tensor cores: "float16", "tf32", ...; else ""."""
     factors = _core.State(dag, "[]").factors() if target.has_tensor_cores else ""
-    mode = math_mode(PassContext.current().config)
+    mode = float32_mode(PassContext.current().config)
     return factors if factors != "float32" else "" if mode == "strict" else mode
 
 

@@ -41,6 +41,7 @@ _CONFIGS = {
     "relay.whole_norms": "bool: a layer norm over the last axis stays one operator",
     "nestsmith.allow_tf32": "bool: products of float32 may be computed on tensor cores, their factors rounded to TF32",
     "nestsmith.allow_float32x3": "bool: such products may be sums of three of TF32, about as accurate as float32",
+    "nestsmith.allow_fp16_accumulation": "bool: products of float16 whose sums become float16 may be added up in float16 on tensor cores",
     "nestsmith.overlap": "bool: kernels of a CUDA graph begin while the ones before end (compute capability 9.0 on); unset: compile measures both",
     "nestsmith.branches": "bool: kernels of a CUDA graph run side by side where they need nothing of each other; unset: compile measures both",
     "tir.disable_vectorize": "bool: no vector instructions",

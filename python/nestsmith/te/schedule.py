@@ -281,7 +281,7 @@ class Stage:
         product, the last axis belongs to n, or to m if ``transposed``; those that both have are a batch. Padding and other
         stages in front of the sum are inlined. The stage's loops are neither split nor bound: its tiles are given here.
 
-        16-bit floats are multiplied exactly and added up in float32. float32 factors are rounded to TF32 (10 bits behind
+        16-bit floats are multiplied exactly and added up in float32, int8 and uint8 in int32. float32 factors are rounded to TF32 (10 bits behind
         the first): whoever asks for this allows it. With ``terms=3`` each is the sum of two such numbers, and a product is the
         sum of three (all but that of the two small parts): as accurate as float32, which docs/numerics.md says in full. With
         ``terms=0`` they stay float32: the lanes of a warp multiply and add them by themselves, in the same kernel.
@@ -301,7 +301,8 @@ class Stage:
             and the parts are added up, always in the same order: by a second kernel, or from compute capability 9.0 on and for
             up to 8 blocks by these blocks themselves, which are a cluster then.
         terms : int
-            Of a product of float32 factors: 1 (TF32), 3 ("float32x3"), or 0 (by lanes, strictly).
+            Of a product of float32 factors: 1 (TF32), 3 ("float32x3"), or 0 (by lanes, strictly). 2: products of float16 are added
+            up in float16, where the definition brings sums to it.
         warpgroups : int
             0: warps multiply what they have loaded into registers (``mma.sync``). 1 or 2: warpgroups of four warps multiply what
             lies in shared memory (``wgmma``, compute capability 9.0): ``warp`` is such a group's tile, a multiple of 64 x 8,

@@ -2,11 +2,13 @@
 
 ``nn.dense`` has its weight as (units, in). Neighbouring threads of a GPU compute neighbouring units, whose weights lie a row apart
 there: in shared memory they fall into the same bank. With the weight as (in, units), transposed once at compile time, they lie side
-by side. A product of few rows reads every weight once, and how it lies does not matter.
+by side. A product of few rows reads every weight once, and how it lies does not matter. Weights of 8 bits whose products are added up
+in int32 stay: tensor cores read them along the sum.
 """
 
 from __future__ import annotations
 
+from ...numerics import is_byte_product
 from ...topi.util import prod
 from .. import op
 from .. import passes as _t
@@ -32,6 +34,8 @@ def ColumnWeights():
                 return new
             rows = old.args[0].checked_type.shape[:-1]
             if any(isinstance(d, Any) for d in rows) or prod(rows) < ROWS:
+                return new
+            if is_byte_product(*(x.checked_type.dtype for x in old.args), old.checked_type.dtype):
                 return new
             product = nn.matmul(new.args[0], op.transpose(new.args[1], (1, 0)), new.attrs.units, new.attrs.out_dtype)
             product.span = new.span

@@ -3,14 +3,15 @@
 * The first layer of a network has three channels. Those of one pixel are copied to shared memory together if they make 8 or 16 bytes;
   of three, each is a copy of its own, with an address of its own. So data and weights get a fourth channel of zeros: the data where it
   is moved or cast in any case, the weights at compile time.
-* Tensor cores read factors of 32 bits along the sum only (``ldmatrix`` turns those of 16 bits around). So a weight for TF32 has its
-  input channels last, as OHWI, and is copied 16 bytes at a time instead of 4.
+* Tensor cores read factors of 32 and of 8 bits along the sum only (``ldmatrix`` turns those of 16 bits around). So a weight for TF32, or
+  one of 8 bits for products that are added up in int32, has its input channels last, as OHWI, and is copied 16 bytes at a time instead
+  of 4, or of one.
 * Factors for TF32, of products of matrices too, are rounded to its 11 bits where they are made (:mod:`.factors`).
 """
 
 from __future__ import annotations
 
-from ...numerics import math_mode
+from ...numerics import float32_mode, is_byte_product
 from .. import op
 from .. import passes as _t
 from ..expr import Call, Constant, rewrite
@@ -40,21 +41,22 @@ def ForTensorCores(target):
     @_t.function_pass(opt_level=3, name="ForTensorCores")
     def run(func, mod, ctx):
         infer_type(func)
-        mode = math_mode(ctx.config)
-        single = mode != "strict"
+        mode = float32_mode(ctx.config)
+        floats = ("float16", "bfloat16") + (("float32",) if mode != "strict" else ())
 
         def visit(old, new):
             if not isinstance(new, Call) or new.op_name != "nn.conv2d":
                 return new
-            a, dtype = new.attrs, old.args[0].checked_type.dtype
+            a, (dtype, weight) = new.attrs, (x.checked_type.dtype for x in old.args)
+            whole = is_byte_product(dtype, weight, old.checked_type.dtype)
             if (a.groups, a.data_layout, a.kernel_layout) != (1, "NHWC", "HWIO") or not isinstance(old.args[1], Constant):
                 return new
-            if dtype not in (("float32", "float16", "bfloat16") if single else ("float16", "bfloat16")):
+            if not whole and dtype not in floats:
                 return new
             args, attrs = list(new.args), dict(a)
             if more := _more_channels(old.args[0]):
                 args = [nn.pad(x, [(0, more if k == axis else 0) for k in range(4)]) for x, axis in zip(args, (3, 2))]
-            if dtype == "float32":
+            if whole or dtype == "float32":
                 args[1], attrs["kernel_layout"] = op.transpose(args[1], (3, 0, 1, 2)), "OHWI"
             made = nn.conv2d(*args, **attrs)
             made.span = new.span

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .... import _core, topi
-from ....numerics import is_float, math_mode, sum_type
+from ....numerics import float32_mode, is_float, sum_type
 from ....topi.nn.winograd import transform_matrices
 from ...ty import Any, TensorType
 from ..registry import ANCHOR, NEVER, call, register, tensor
@@ -64,7 +64,7 @@ def winograd_tile(call, target, config):
     a, mode = call.attrs, config.get("relay.winograd", "auto")
     if (
         mode == "never"
-        or (math_mode(config) != "strict" and target.has_tensor_cores)  # its transforms lose bits, and TF32 has few
+        or (float32_mode(config) != "strict" and target.has_tensor_cores)  # its transforms lose bits, and TF32 has few
         or call.op_name != "nn.conv2d"
         or a.groups != 1
         or a.data_layout != "NHWC"
