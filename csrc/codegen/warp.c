@@ -89,6 +89,21 @@ static const char *cluster_helper(Gen *g) {
       "  asm volatile(\"ld.shared::cluster.f32 %%0, [%%1];\" : \"=f\"(*to) : \"r\"(at) : \"memory\");\n}\n");
 }
 
+/* What a block has stored is stored, as others see it, before it is counted; what others have stored is read behind that. The barriers
+ * make one thread's fences those of all. The counter turns to 0 by itself. */
+static const char *last_helper(Gen *g) {
+  return gen_function(g, "void", "ns_last_block",
+                      "(int *last, int *counter, unsigned int blocks) {\n"
+                      "  unsigned int before = 0;\n"
+                      "  __syncthreads();\n"
+                      "  if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {\n"
+                      "    __threadfence();\n"
+                      "    before = atomicInc((unsigned int *)counter, blocks - 1);\n"
+                      "    __threadfence();\n"
+                      "  }\n"
+                      "  *last = __syncthreads_or(before == blocks - 1);\n}\n");
+}
+
 /* 64 x n sums of a warpgroup, n / 2 of them in each thread; a and b are described by where they begin in shared memory and how
  * they lie there. */
 static const char *group_mma_helper(Gen *g, MmaType t, int64_t n, bool turned_a, bool turned_b) {
@@ -133,7 +148,7 @@ static void group_mma(Gen *g, ExprId e) {
 }
 
 bool gen_warp(Gen *g, ExprId e, Intrin in) {
-  if (in < IN_COPY_ASYNC || in > IN_CLUSTER_READ) return false;
+  if (in < IN_COPY_ASYNC || in > IN_LAST_BLOCK) return false;
   if (g->t->kind != TG_CUDA)
     err_raise(g->err, NS_ERR_VALUE, "'%s' is an instruction of NVIDIA's GPUs: a CUDA target is needed",
               intrin_info(in)->name);
@@ -163,6 +178,7 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
             "asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\" \"barrier.cluster.wait.acquire.aligned;\" ::: "
             "\"memory\")");
     break;
+  case IN_LAST_BLOCK: gen_form(g, e, "%s(&$l0, &$l1, $t2)", last_helper(g)); break;
   case IN_CLUSTER_READ: gen_form(g, e, "%s(&$l0, &$l1, $t2)", cluster_helper(g)); break;
   default: {
     MmaType type = (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product");
