@@ -196,6 +196,21 @@ def test_the_last_block_adds_up():
         verify(*LAST[0][:6], target=_core.Target("cuda", sm=sm), last=True)
 
 
+def test_shared_sums_have_the_same_bits_in_any_way():
+    """A second kernel, a cluster and the last block add up the same parts in the same order."""
+    for terms, dtype in ((1, "float16"), (0, "float32")):
+        tensors, found = product(20, 24, 120, dtype), []
+        rng = np.random.default_rng(terms)
+        data = [rng.standard_normal([int(x) for x in t.shape]).astype(t.dtype) for t in tensors]
+        for sm, last in ((80, False), (90, False), (90, True)):
+            s = scheduled(tensors[-1], (16, 16, 16), (16, 8), split=4, terms=terms, last=last)
+            target = _core.Target("cuda", sm=sm)
+            out = [*data[:-1], np.full_like(data[-1], np.nan)]
+            assert _core.interp(s._core.state(tensors), target, out, stage="program")["findings"] == []
+            found.append(out[-1])
+        assert all(np.array_equal(x, found[0]) for x in found)
+
+
 @pytest.mark.parametrize("sm", [80, 90, 120])
 def test_the_compiler_takes_last_blocks(sm):
     there, why = nvrtc()
