@@ -51,7 +51,7 @@ typedef struct {
   double matrix_line;                 /* bytes of a slice that lie together, of a line's */
   double matrix_sums;                 /* bytes of a block's sums */
   double matrix_parts;                /* bytes that a second kernel, or the last block of a tile, adds up; 0: there are none */
-  bool matrix_last;                   /* the last block does */
+  double matrix_last;                 /* blocks of a tile, the last of which does; 0: not it */
   GpuMemory mem;                      /* GPU */
 } KernelFacts;
 /* The vector that describes all kernels of a state: STATE_N entries of model.h. */
