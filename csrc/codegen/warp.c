@@ -89,18 +89,17 @@ static const char *cluster_helper(Gen *g) {
       "  asm volatile(\"ld.shared::cluster.f32 %%0, [%%1];\" : \"=f\"(*to) : \"r\"(at) : \"memory\");\n}\n");
 }
 
-/* What a block has stored is stored, as others see it, before it is counted; what others have stored is read behind that. The barriers
- * make one thread's fences those of all. The counter turns to 0 by itself. */
+/* The barriers make one thread's fences those of all: what its block has stored comes before the count, what others have stored before
+ * theirs is read behind it, from beyond the first-level cache. The counter turns to 0 by itself. */
 static const char *last_helper(Gen *g) {
   return gen_function(g, "void", "ns_last_block",
                       "(int *last, int *counter, unsigned int blocks) {\n"
                       "  unsigned int before = 0;\n"
                       "  __syncthreads();\n"
-                      "  if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {\n"
-                      "    __threadfence();\n"
-                      "    before = atomicInc((unsigned int *)counter, blocks - 1);\n"
-                      "    __threadfence();\n"
-                      "  }\n"
+                      "  if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0)\n"
+                      "    asm volatile(\"fence.acq_rel.gpu;\\n\" \"atom.relaxed.gpu.inc.u32 %%0, [%%1], %%2;\\n\" "
+                      "\"fence.acq_rel.gpu;\" :\n"
+                      "                 \"=r\"(before) : \"l\"(counter), \"r\"(blocks - 1) : \"memory\");\n"
                       "  *last = __syncthreads_or(before == blocks - 1);\n}\n");
 }
 
