@@ -109,6 +109,20 @@ static const char *cluster_helper(Gen *g, DType type) {
       n.c, n.c, n.ptx, n.reg);
 }
 
+/* The barriers make one thread's fences those of all: what its block has stored comes before the count, what others have stored before
+ * theirs is read behind it, from beyond the first-level cache. The counter turns to 0 by itself. */
+static const char *last_helper(Gen *g) {
+  return gen_function(g, "void", "ns_last_block",
+                      "(int *last, int *counter, unsigned int blocks) {\n"
+                      "  unsigned int before = 0;\n"
+                      "  __syncthreads();\n"
+                      "  if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0)\n"
+                      "    asm volatile(\"fence.acq_rel.gpu;\\n\" \"atom.relaxed.gpu.inc.u32 %%0, [%%1], %%2;\\n\" "
+                      "\"fence.acq_rel.gpu;\" :\n"
+                      "                 \"=r\"(before) : \"l\"(counter), \"r\"(blocks - 1) : \"memory\");\n"
+                      "  *last = __syncthreads_or(before == blocks - 1);\n}\n");
+}
+
 /* 64 x n sums of a warpgroup, n / 2 of them in each thread; a and b are described by where they begin in shared memory and how
  * they lie there. */
 static const char *group_mma_helper(Gen *g, MmaType t, int64_t n, bool turned_a, bool turned_b) {
@@ -154,7 +168,7 @@ static void group_mma(Gen *g, ExprId e) {
 }
 
 bool gen_warp(Gen *g, ExprId e, Intrin in) {
-  if (in < IN_COPY_ASYNC || in > IN_CLUSTER_READ) return false;
+  if (in < IN_COPY_ASYNC || in > IN_LAST_BLOCK) return false;
   if (g->t->kind != TG_CUDA)
     err_raise(g->err, NS_ERR_VALUE, "'%s' is an instruction of NVIDIA's GPUs: a CUDA target is needed",
               intrin_info(in)->name);
@@ -184,6 +198,7 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
             "asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\" \"barrier.cluster.wait.acquire.aligned;\" ::: "
             "\"memory\")");
     break;
+  case IN_LAST_BLOCK: gen_form(g, e, "%s(&$l0, &$l1, $t2)", last_helper(g)); break;
   case IN_CLUSTER_READ: {
     DType t = ir_buffer(g->c, ir_node(g->c, ir_kid(g->c, e, 0))->sym)->type;
     gen_form(g, e, "%s(&$l0, &$l1, $t2)", cluster_helper(g, t));

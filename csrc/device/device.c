@@ -179,6 +179,7 @@ static void own_work(DevModule *m) {
     }
   }
   m->own = work;
+  for (int i = 0; i < m->man->n_work; i++) dev_fill(m->dev, work[i], 0, (size_t)m->man->work[i].bytes);
 }
 
 static void ready(DevModule *m, void *const *args) {

@@ -45,7 +45,8 @@ DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifes
 const Manifest *dev_manifest(const DevModule *m);
 void dev_unload(DevModule *m);
 Device *dev_module_device(const DevModule *m);
-void dev_run(DevModule *m, void *const *args); /* asynchronous on GPUs; allocates workspaces at first use */
+/* Asynchronous on GPUs; allocates workspaces at first use, which begin as zeros (IN_LAST_BLOCK). */
+void dev_run(DevModule *m, void *const *args);
 /* As dev_run, with memory of the caller as workspaces, which must stay until the run has ended. */
 void dev_run_in(DevModule *m, void *const *args, void *const *work);
 double dev_time(DevModule *m, void *const *args, int number,

@@ -50,7 +50,7 @@ struct DevModule {
   Device *dev;
   Arena *arena; /* owns the manifest and everything the back end keeps per module */
   const Manifest *man;
-  void **own;        /* workspaces, allocated when they are first needed */
+  void **own;        /* workspaces, allocated when they are first needed, zeros then */
   void *const *work; /* those of the run that is being started */
   void *code;
   void ***set; /* lists of arguments whose cold ones lie apart, for time_sets; made for these: */

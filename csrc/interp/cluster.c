@@ -79,6 +79,7 @@ static void one_block(Run *r, const Stmt *s, int64_t z, const bool *on) {
   end_copies(r);
   end_groups(r);
   launch_block(r);
+  counts_block(r);
   set_thread(r, 0);
   exec_all(r, s, on);
   if (!x->first) launch_block_ends(r);

@@ -31,7 +31,7 @@ static bool waits(Run *r, const Stmt *s) {
   if (s->kind == ST_ALLOC && ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED) return true;
   if (s->kind == ST_STORE && r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
   if (st_calls(r->c, s, IN_SYNC_SHARED) || st_calls(r->c, s, IN_ALLREDUCE) || is_warp_op(r, s) ||
-      st_calls(r->c, s, IN_CLUSTER_SYNC))
+      st_calls(r->c, s, IN_CLUSTER_SYNC) || st_calls(r->c, s, IN_LAST_BLOCK))
     return true;
   for (int i = 0; (e = st_expr(s, i)); i++)
     if (expr_waits(r, *e)) return true;
@@ -297,7 +297,9 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
     } else if (st_calls(r->c, s, IN_CLUSTER_SYNC)) {
       if (!all_on(r, on)) finding(r, FD_BARRIER, 3, "a barrier of the cluster is not reached by all threads");
       cluster_wait(r);
-    } else
+    } else if (st_calls(r->c, s, IN_LAST_BLOCK))
+      exec_count(r, s, on);
+    else
       leaf(r, s, on);
     return;
   default:
@@ -337,12 +339,14 @@ void run_launch(Run *r, const Stmt *s) {
   memset(on, 1, sizeof on);
   r->cluster = cluster_begin(r, s);
   launch_begin(r, s);
+  counts_begin(r, s);
   for (int64_t z = 0; z < r->grid_dim[2]; z += cluster_size(r))
     for (int64_t y = 0; y < r->grid_dim[1]; y++)
       for (int64_t x = 0; x < r->grid_dim[0]; x++) {
         r->block_id[0] = x, r->block_id[1] = y;
         cluster_run(r, s, z, (int32_t)((z * r->grid_dim[1] + y) * r->grid_dim[0] + x), on);
       }
+  counts_end(r);
   r->in_kernel = false;
   r->block_serial = 0;
   r->kernel_epoch = ++r->epoch;

@@ -66,6 +66,7 @@ typedef struct {
   struct Flight *flight; /* warp.c: copies of the block's threads that have not arrived; NULL: none yet */
   struct Groups *groups; /* group.c: products of the block's warpgroups that are under way; NULL: none yet */
   struct Cluster *cluster; /* of the kernel */
+  struct Counts *counts;   /* of the launch */
   bool waits, waited[MAX_THREADS]; /* the kernel waits for the launch before it; which threads of the block have done so */
   int64_t steps, max_steps, misaligned;
 } Run;
@@ -132,6 +133,13 @@ int cluster_size(const Run *r);
 bool cluster_past(const Run *r); /* what follows is for the second time that the block runs */
 void cluster_wait(Run *r);
 void cluster_read(Run *r, const ExprId *args);
+/* last.c: blocks that count themselves, the last of which goes on */
+void counts_begin(Run *r, const Stmt *kernel);
+void counts_block(Run *r); /* a block begins */
+void counts_end(Run *r);
+void exec_count(Run *r, const Stmt *s, const bool *on);
+/* Is what a block did in an epoch behind the one that runs, because that is the last where the other was counted? */
+bool counted_before(const Run *r, int32_t block, int32_t epoch);
 /* overlap.c: launches that begin while the ones before them end */
 void launch_begin(Run *r, const Stmt *kernel);
 void launch_block(Run *r); /* a block begins */

@@ -89,6 +89,9 @@ typedef enum {
   IN_WARP_SYNC,       /* all lanes of a warp: each sees what the others have stored in shared memory */
   IN_CLUSTER_SYNC,    /* all threads of all blocks of the cluster */
   IN_CLUSTER_READ,    /* LOAD local, LOAD shared, n: 4 bytes, a number, that lie there in block n of the cluster */
+  /* LOAD local, LOAD global, n, by all threads of a block: it is one more of the n blocks that the counter there counts, from 0. The
+   * last sees what the others stored before, gets a 1 where others get a 0, and leaves 0 for the next launch. Both are int32. */
+  IN_LAST_BLOCK,
   IN_LAUNCH_WAIT,     /* until the launch before has completed; a thread touches no memory that it may write before */
   IN_LAUNCH_NEXT,     /* the launch behind may begin, as far as this block is concerned */
   IN_COUNT

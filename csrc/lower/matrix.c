@@ -332,8 +332,6 @@ static void check(Mx *x, int stage) {
             "stage %s on tensor cores is to be added up in float16, but its sums do not become float16", name);
   const char *fault = matrix_tile_fault(&x->t, x->v.type);
   err_check(e, !fault, "stage %s on tensor cores: %s", name, fault);
-  double parts = (double)x->t.split * (double)x->v.batch.size * (double)x->v.m.size * (double)x->v.n.size;
-  err_check(e, x->t.split == 1 || parts < INT32_MAX, "stage %s on tensor cores: its parts are too large", name);
   int64_t grid[3];
   grid_of(x, grid);
   err_check(
@@ -362,6 +360,9 @@ static void begin(Mx *x) {
   x->tiles = (int)i64_ceildiv(i64_ceildiv(x->v.k.size, x->t.block_k), x->t.split);
   x->batch = tidy(x, quot(x, var(x, x->block[2]), x->t.split));
   x->part = tidy(x, rest(x, var(x, x->block[2]), x->t.split));
+  ExprId row = ex_add(x->c, scaled(x, x->batch, grid[1]), var(x, x->block[1]));
+  x->tile = tidy(x, ex_add(x->c, scaled(x, row, grid[0]), var(x, x->block[0])));
+  x->blocks = grid[0] * grid[1] * grid[2];
   mx_slices(x);
   x->sums = x->t.warp_m * x->t.warp_n / x->team;
   x->acc = array(x, "sums", x->v.sums, SC_LOCAL, x->sums);
@@ -379,6 +380,10 @@ static void begin(Mx *x) {
         array(x, "sums.shared", x->v.sums, SC_SHARED, (int64_t)x->threads / GPU_WARP * matrix_wide_room(&x->t));
   x->place = array(x, "place", DT_I32, SC_LOCAL, 1);
   x->clustered = !mx_plain(x) && matrix_clustered(&x->t, x->env->t);
+  if (x->t.last && !mx_plain(x)) {
+    x->last = array(x, "last", DT_I32, SC_LOCAL, 1);
+    x->counts = array(x, "counts", DT_I32, SC_GLOBAL, x->blocks / x->t.split);
+  }
   if (!x->clustered && x->t.teams == 1) return;
   x->mine = array(x, "sums.shared", x->v.sums, SC_SHARED, (int64_t)x->sums * x->threads);
   if (x->clustered) x->other = array(x, "sum.of.block", x->v.sums, SC_LOCAL, x->keeps);
@@ -388,7 +393,8 @@ static void begin(Mx *x) {
 static Stmt *kernel(Mx *x) {
   BufferId sums = x->acc;
   Stmt *s = seq(x, seq(x, start(x), steps(x)), unpacked(x));
-  s = seq(x, s, x->mine ? mx_add_up_here(x) : mx_results(x));
+  s = seq(x, s, x->mine ? mx_add_up_here(x) : x->last ? NULL : mx_results(x));
+  if (x->last) s = seq(x, s, mx_last(x));
   bool fragments = mx_lanes(x) || !(mx_plain(x) || mx_grouped(x));
   BufferId local[] = {sums,
                       x->units == sums ? 0 : x->units,
@@ -402,6 +408,7 @@ static Stmt *kernel(Mx *x) {
                       x->other,
                       x->total,
                       x->passing,
+                      x->last,
                       counts_on(x) ? x->place : 0};
   s = st_attr(x->c, AT_SYNCED, x->clustered ? x->t.split : 1, NULL, s);
   for (int i = 0; i < NS_COUNT(local); i++)
@@ -421,7 +428,10 @@ Stmt *low_matrix(const LowMatrix *env, int stage) {
   check(x, stage);
   begin(x);
   if (x->t.split == 1 || x->clustered) return kernel(x);
-  x->partial = array(x, "parts", x->v.sums, SC_GLOBAL, x->t.split * x->v.batch.size * x->v.m.size * x->v.n.size);
+  double parts = mx_parts(x);
+  err_check(ir_err(c), parts < INT32_MAX, "stage %s on tensor cores: its parts are too large", x->st->op->name);
+  x->partial = array(x, "parts", x->v.sums, SC_GLOBAL, (int64_t)parts);
   Stmt *first = kernel(x);
+  if (x->last) return st_alloc(c, x->counts, st_alloc(c, x->partial, first));
   return st_alloc(c, x->partial, seq(x, first, mx_add_up(x)));
 }

@@ -31,12 +31,14 @@ typedef struct {
   int sums, halves, keeps, in_row;
   int team, ahead; /* threads that compute a warp's tile; slices that are copied before they are needed */
   VarId block[3], tid;
-  ExprId batch, part; /* of the block at hand */
+  ExprId batch, part, tile; /* of the block at hand */
+  int64_t blocks; /* in all */
   bool clustered;
   BufferId acc, units; /* sums; what tensor cores add to: acc, or pairs of float16 */
   BufferId fa, fb, partial, place; /* place: of the slice at hand, where it is counted */
   BufferId mine, other, total; /* of teams, or blocks, that add up among themselves */
   BufferId passing;            /* results on their way to wide stores */
+  BufferId counts, last; /* the last block adds up: how many of each tile are done; is it this one? 0: others add up */
 } Mx;
 
 /* ---- short words for what is made all the time ---- */
@@ -121,4 +123,6 @@ Stmt *mx_commit(Mx *x); /* what was copied is one group; NULL: nothing is on its
 Stmt *mx_results(Mx *x);     /* the block's sums, or parts of sums, are stored */
 Stmt *mx_add_up_here(Mx *x); /* a block's teams, and a cluster's blocks, add up among themselves */
 Stmt *mx_add_up(Mx *x);      /* the second kernel of a split sum */
+double mx_parts(const Mx *x); /* elements of the workspace of parts */
+Stmt *mx_last(Mx *x); /* the last block adds up, and stores the results */
 #endif

@@ -1,7 +1,8 @@
 /* matrix_results: the sums of a product on tensor cores are stored, with whatever the stage does to them.
  *
  * Where there are too few tiles for the device, `split` blocks share the sum of each. Where the device has clusters they add up
- * among themselves, else a second kernel does.
+ * among themselves, else a second kernel does; or, as the schedule says, the block of each tile that is done last: no block waits for
+ * another, nor is there a second launch. Parts are added up in their order, whoever is last, so that results are the same every time.
  *
  * A warp's instruction leaves two neighbours of a row to a lane, and eight rows to a warp: pairs of 16 bits fill but half a
  * sector of each. Wide stores let 16 rows of a warp's tile pass through shared memory, by lines that lie as the result does: then
@@ -65,11 +66,12 @@ static bool together(const Mx *x, const MatrixIndex *d, int w) {
 static ExprId result_row(Mx *x, ExprId i, ExprId half) { return tidy(x, ex_add(x->c, x->a.first, mx_row(x, i, half))); }
 static ExprId result_col(Mx *x, ExprId j) { return tidy(x, ex_add(x->c, x->b.first, mx_col(x, j))); }
 
-/* Stores the neighbours that a thread keeps, as far as they are inside, so many at once as can be; ready: what is stored are results,
- * not parts of sums. */
-static Stmt *neighbours(Mx *x, ExprId m, ExprId n, ExprId at, bool ready) {
+/* Stores the neighbours that a thread keeps, as far as they are inside, so many at once as can be: results, or parts of sums for a
+ * second kernel. */
+static Stmt *neighbours(Mx *x, ExprId m, ExprId n, ExprId at) {
   IrCtx *c = x->c;
   int w = x->keeps;
+  bool ready = !x->partial || x->last;
   while (w > 1 && !(ready ? together(x, &x->v.n, w) : x->v.n.size % w == 0)) w /= 2;
   Loop g = loop(x, "g", x->keeps / w, FOR_UNROLLED), e = loop(x, "e", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED);
   ExprId skip = scaled(x, var(x, g.v), w), first = tidy(x, ex_add(c, n, skip)),
@@ -154,7 +156,7 @@ Stmt *mx_results(Mx *x) {
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->in_row, FOR_UNROLLED),
        h = loop(x, "h", x->halves, FOR_UNROLLED);
   ExprId row = result_row(x, var(x, i.v), var(x, h.v)), at = mx_sum(x, var(x, i.v), var(x, h.v), var(x, j.v));
-  return around(x, i, around(x, h, around(x, j, neighbours(x, row, result_col(x, var(x, j.v)), at, x->t.split == 1))));
+  return around(x, i, around(x, h, around(x, j, neighbours(x, row, result_col(x, var(x, j.v)), at))));
 }
 
 /* The second kernel of a split sum: a thread adds up the parts of one or two neighbours, in their order. */
@@ -193,30 +195,111 @@ static Stmt *add_of(Mx *x, Loop i, ExprId from, ExprId part) {
   return seq(x, around(x, i, call(x, IN_CLUSTER_READ, 3, args)), around(x, i, add));
 }
 
+/* A thread adds up every so manieth group of neighbours. */
+static int groups(const Mx *x) { return x->sums / x->keeps; }
+static int adders(const Mx *x) { return (x->clustered ? x->t.split : 1) * x->t.teams; }
+static ExprId group_at(Mx *x, Loop turn) {
+  ExprId first = x->clustered ? ex_add(x->c, scaled(x, x->part, x->t.teams), mx_team(x)) : mx_team(x);
+  return tidy(x, ex_add(x->c, scaled(x, var(x, turn.v), adders(x)), first));
+}
+static Stmt *if_there_is(Mx *x, ExprId group, Stmt *s) {
+  return groups(x) % adders(x) ? st_if(x->c, less(x, group, groups(x)), false, s, NULL) : s;
+}
+/* Stores a group that is at `at` of the sums. */
+static Stmt *store_group(Mx *x, ExprId group, ExprId at) {
+  ExprId half = rest(x, group, x->halves), tile = quot(x, group, x->halves);
+  return neighbours(x, result_row(x, tidy(x, quot(x, tile, x->in_row)), tidy(x, half)),
+                    result_col(x, tidy(x, rest(x, tile, x->in_row))), at);
+}
+
 /* A block's teams, and a cluster's blocks, add up among themselves: each thread leaves its sums in its block's shared memory, and
- * adds up every so manieth group of neighbours of all teams and blocks, in their order. Nobody leaves before all have read. */
+ * adds up its groups of all teams and blocks, in their order. Nobody leaves before all have read. Where the last block goes on with
+ * the groups they take the place of the sums. */
 Stmt *mx_add_up_here(Mx *x) {
   IrCtx *c = x->c;
-  int w = x->keeps, n = x->sums / w, blocks = x->clustered ? x->t.split : 1, teams = x->t.teams, by = blocks * teams;
-  Loop z = loop(x, "z", x->sums, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(n, by), FOR_UNROLLED),
+  int w = x->keeps, blocks = x->clustered ? x->t.split : 1, teams = x->t.teams;
+  Loop z = loop(x, "z", x->sums, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(groups(x), adders(x)), FOR_UNROLLED),
        zero = loop(x, "z", w, FOR_UNROLLED), part = loop(x, "part", blocks, FOR_UNROLLED),
        team = loop(x, "team", teams, FOR_UNROLLED), i = loop(x, "i", w, FOR_UNROLLED);
   Stmt *keep =
       store(x, x->mine, ex_add(c, scaled(x, var(x, z.v), x->threads), var(x, x->tid)), element(x, x->acc, var(x, z.v)));
   Stmt *s = slices_done(x); /* copies of nothing were on their way to them */
   s = seq(x, seq(x, s, around(x, z, keep)), all_have_stored(x));
-  ExprId first = x->clustered ? ex_add(c, scaled(x, x->part, teams), mx_team(x)) : mx_team(x);
-  ExprId group = tidy(x, ex_add(c, scaled(x, var(x, turn.v), by), first));
+  ExprId group = group_at(x, turn);
   ExprId from = scaled(x, ex_add(c, scaled(x, group, w), var(x, i.v)), x->threads);
   from = ex_add(c, from, ex_add(c, scaled(x, var(x, team.v), x->threads / teams), mx_member(x)));
   Stmt *sum = around(x, part, around(x, team, add_of(x, i, from, var(x, part.v))));
   sum = seq(x, around(x, zero, store(x, x->total, var(x, zero.v), ex_zero(c, x->v.sums))), sum);
-  ExprId half = rest(x, group, x->halves), tile = quot(x, group, x->halves);
+  BufferId sums = x->acc;
   x->acc = x->total;
-  Stmt *out = neighbours(x, result_row(x, tidy(x, quot(x, tile, x->in_row)), tidy(x, half)),
-                         result_col(x, tidy(x, rest(x, tile, x->in_row))), num(x, 0), x->clustered || x->t.split == 1);
-  sum = seq(x, sum, out);
-  if (n % by) sum = st_if(c, less(x, group, n), false, sum, NULL);
-  s = seq(x, s, around(x, turn, sum));
+  Loop e = loop(x, "e", w, FOR_UNROLLED);
+  ExprId to = ex_add(c, scaled(x, var(x, turn.v), w), var(x, e.v));
+  sum = seq(x, sum,
+            x->last ? around(x, e, store(x, sums, to, element(x, x->total, var(x, e.v))))
+                    : store_group(x, group, num(x, 0)));
+  x->acc = sums;
+  s = seq(x, s, around(x, turn, if_there_is(x, group, sum)));
   return x->clustered ? seq(x, s, call(x, IN_CLUSTER_SYNC, 0, NULL)) : s;
+}
+
+/* ---- the last block ---- */
+
+static int kept(const Mx *x) { return x->mine ? (int)i64_ceildiv(groups(x), adders(x)) * x->keeps : x->sums; }
+double mx_parts(const Mx *x) {
+  if (x->last) return (double)x->blocks * x->threads * kept(x);
+  return (double)x->t.split * (double)x->v.batch.size * (double)x->v.m.size * (double)x->v.n.size;
+}
+
+/* What a thread keeps, as pieces that it stores and loads at once, by lines of all threads: no piece waits for another, or for a
+ * condition. */
+typedef struct {
+  int w;
+  Loop piece, e;
+  ExprId mine; /* of the sums */
+} Pieces;
+static Pieces pieces(Mx *x) {
+  int n = kept(x), w = n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1;
+  Pieces p = {.w = w};
+  p.piece = loop(x, "piece", n / w, FOR_UNROLLED);
+  p.e = loop(x, "e", w, w > 1 ? FOR_VECTOR : FOR_UNROLLED);
+  p.mine = ex_add(x->c, scaled(x, var(x, p.piece.v), w), var(x, p.e.v));
+  return p;
+}
+static ExprId piece_of(Mx *x, const Pieces *p, ExprId part) {
+  ExprId block = ex_add(x->c, scaled(x, x->tile, x->t.split), part),
+         line = ex_add(x->c, scaled(x, block, p->piece.n), var(x, p->piece.v));
+  ExprId at = ex_add(x->c, scaled(x, line, x->threads), var(x, x->tid));
+  return ex_add(x->c, scaled(x, at, p->w), var(x, p->e.v));
+}
+static Stmt *each_piece(Mx *x, const Pieces *p, Stmt *s) { return around(x, p->piece, around(x, p->e, s)); }
+
+/* The block's part, once more from the workspace where it is the last, too. */
+static Stmt *leave_part(Mx *x) {
+  Pieces p = pieces(x);
+  return each_piece(x, &p, store(x, x->partial, piece_of(x, &p, x->part), element(x, x->acc, p.mine)));
+}
+/* Several parts are on their way at a time, as many as there are registers for. */
+enum { ON_THE_WAY = 128 };
+static Stmt *add_parts(Mx *x) {
+  Pieces p = pieces(x);
+  int split = x->t.split, n = split;
+  while (split % n || (n > 1 && n * kept(x) > ON_THE_WAY)) n--;
+  Loop z = loop(x, "z", kept(x), FOR_UNROLLED), round = loop(x, "round", split / n, FOR_SERIAL),
+       i = loop(x, "i", n, FOR_UNROLLED);
+  ExprId part = ex_add(x->c, scaled(x, var(x, round.v), n), var(x, i.v)),
+         sum = ex_add(x->c, element(x, x->acc, p.mine), element(x, x->partial, piece_of(x, &p, part)));
+  return seq(x, around(x, z, store(x, x->acc, var(x, z.v), ex_zero(x->c, x->v.sums))),
+             around(x, round, around(x, i, each_piece(x, &p, store(x, x->acc, p.mine, sum)))));
+}
+static Stmt *store_groups(Mx *x) {
+  Loop turn = loop(x, "turn", kept(x) / x->keeps, FOR_UNROLLED);
+  ExprId group = group_at(x, turn);
+  return around(x, turn, if_there_is(x, group, store_group(x, group, scaled(x, var(x, turn.v), x->keeps))));
+}
+
+Stmt *mx_last(Mx *x) {
+  ExprId last = element(x, x->last, num(x, 0)), args[] = {last, element(x, x->counts, x->tile), num(x, x->t.split)};
+  Stmt *s = seq(x, leave_part(x), call(x, IN_LAST_BLOCK, 3, args));
+  Stmt *results = seq(x, add_parts(x), x->mine ? store_groups(x) : mx_results(x));
+  return seq(x, s, st_if(x->c, ex_bin(x->c, IR_NE, last, num(x, 0)), false, results, NULL));
 }

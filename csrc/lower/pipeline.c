@@ -70,6 +70,7 @@ static bool find_params(IrCtx *c, const Stmt *s, void *arg) {
     use(p, s->u.store.buf);
     mapu_set(&p->written, (uint64_t)s->u.store.buf, 1);
   }
+  if (st_calls(c, s, IN_LAST_BLOCK)) mapu_set(&p->written, (uint64_t)ir_node(c, ir_kid(c, s->u.eval.e, 1))->sym, 1);
   if (s->kind == ST_ALLOC) {
     int64_t n = low_buffer_bytes(c, s->u.alloc.buf);
     ScopeKind scope = ir_buffer(c, s->u.alloc.buf)->scope;

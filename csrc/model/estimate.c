@@ -65,6 +65,9 @@ static const double MATRIX_PEAK[] = {0.99, 0.94}; /* of what gpu_matrix_peak giv
 #define CLUSTER_BYTES 17.6  /* of sums that a multiprocessor leaves and reads in a cycle */
 #define CLUSTER_SHARE                                                                                                  \
   0.9 /* of all places, where whole clusters find room: 14 of 8 blocks run at a time, 16 take twice as long */
+/* Of the last block of a tile, which adds up parts, and bytes of these that its multiprocessor reads in a cycle: guesses, to be fitted. */
+#define LAST_BLOCK 0.9e-6
+#define LAST_BYTES 32.0
 /* Results that pass through shared memory: what it costs a round, and what whole lines save per byte. */
 #define WIDE_ENDS 0.1e-6
 #define WIDE_SAVES 0.4e-12
@@ -128,6 +131,8 @@ static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   if (left > 0) work += matrix_round(m, k, ceil(left / sms));
   work = fmax(work - k->matrix_halves * WIDE_SAVES, k->unique_bytes / (m->dram * DRAM_SHARE));
   double second = LAUNCH + (k->matrix_lanes ? 0 : ADD_UP) + k->matrix_parts / (m->l2 * 0.5);
+  if (k->matrix_last > 0)
+    second = LAST_BLOCK + k->matrix_parts / fmin(k->blocks / k->matrix_last, sms) / (LAST_BYTES * m->clock);
   double adding = k->matrix_parts > 0 ? second : cluster < 2 ? 0 : k->matrix_lanes ? LANES_CLUSTER : CLUSTER;
   return work + adding + LAUNCH;
 }

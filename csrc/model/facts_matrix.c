@@ -57,7 +57,8 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->matrix_cluster = matrix_clustered(t, g->t) ? t->split : 1;
   k->matrix_parts =
       t->split > 1 && k->matrix_cluster < 2 ? t->split * batch * (double)v.m.size * (double)v.n.size * 4 : 0;
-  k->global_bytes = k->mem.fill_bytes + (k->matrix_parts > 0 ? k->matrix_parts : out);
+  k->matrix_last = t->last ? t->split : 0;
+  k->global_bytes = k->mem.fill_bytes + k->matrix_parts + (k->matrix_parts > 0 && !t->last ? 0 : out);
   k->unique_bytes = read_bytes(s->ctx, v.a) + read_bytes(s->ctx, v.b) + out;
   double own = 2.0 / LANE_STEP * (matrix_lane_rows(t) + matrix_lane_columns(t)); /* half a warp at a time */
   double reads =

@@ -50,7 +50,8 @@ typedef struct {
   double matrix_cluster;              /* blocks that add up a tile through each other's shared memory; 1: they do not */
   double matrix_line;                 /* bytes of a slice that lie together, of a line's */
   double matrix_sums;                 /* bytes of a block's sums */
-  double matrix_parts;                /* bytes that a second kernel adds up; 0: there is none */
+  double matrix_parts;                /* bytes that a second kernel, or the last block of a tile, adds up; 0: there are none */
+  double matrix_last;                 /* blocks of a tile, the last of which does; 0: not it */
   GpuMemory mem;                      /* GPU */
 } KernelFacts;
 /* The vector that describes all kernels of a state: STATE_N entries of model.h. */

@@ -24,6 +24,7 @@ static const PyField PARAMS[] = {
     FIELD_AS(SearchParams, "lane_products", lanes, FIELD_I32),
     FIELD_AS(SearchParams, "warpgroups", warpgroups, FIELD_I32),
     FIELD_AS(SearchParams, "wide_stores", wide_stores, FIELD_I32),
+    FIELD_AS(SearchParams, "last_blocks", last_blocks, FIELD_I32),
     FIELD_AS(SearchParams, "cpu_multi_level_tiling_structure", cpu_structure, FIELD_TEXT),
     FIELD_AS(SearchParams, "gpu_multi_level_tiling_structure", gpu_structure, FIELD_TEXT),
     {"search_mode", FIELD_I32, offsetof(SearchParams, extended), 0, 0, MODES},

@@ -360,9 +360,10 @@ PRIMITIVE(compute_root, nothing, hand_compute_root(x->s, x->stage), "O&", to_sta
 PRIMITIVE(double_buffer, nothing, hand_double_buffer(x->s, x->stage), "O&", to_stage, &x)
 PRIMITIVE(storage_align, nothing, hand_storage_align(x->s, x->stage, x->var, x->n, x->offset), "O&O&ii", to_stage, &x,
           to_handle, &x, &x.n, &x.offset)
-PRIMITIVE(tensor_cores, nothing, hand_matrix(x->s, x->stage, &x->matrix), "O&(iii)(ii)ipiiipi", to_stage, &x,
+PRIMITIVE(tensor_cores, nothing, hand_matrix(x->s, x->stage, &x->matrix), "O&(iii)(ii)ipiiipip", to_stage, &x,
           &x.matrix.block_m, &x.matrix.block_n, &x.matrix.block_k, &x.matrix.warp_m, &x.matrix.warp_n, &x.matrix.stages,
-          &x.matrix.transposed, &x.matrix.split, &x.matrix.terms, &x.matrix.warpgroups, &x.matrix.wide, &x.matrix.teams)
+          &x.matrix.transposed, &x.matrix.split, &x.matrix.terms, &x.matrix.warpgroups, &x.matrix.wide, &x.matrix.teams,
+          &x.matrix.last)
 PRIMITIVE(set_scope, nothing, hand_scope(x->s, x->stage, x->text), "O&s", to_stage, &x, &x.text)
 PRIMITIVE(set_store_predicate, nothing, hand_predicate(x->s, x->stage, x->a), "O&O&", to_stage, &x, to_condition, &x.a)
 PRIMITIVE(cache_read, outputs_of, x->out = state_cache_read(x->s, x->stage, x->text, x->n, x->list), "O&sO&", to_stage,
@@ -418,7 +419,7 @@ static PyMethodDef SCHED_METHODS[] = {
     {"compute_root", m_compute_root, METH_VARARGS, "compute_root(stage)."},
     {"double_buffer", m_double_buffer, METH_VARARGS, "double_buffer(stage)."},
     {"tensor_cores", m_tensor_cores, METH_VARARGS,
-     "tensor_cores(stage, block, warp, stages, transposed, split, terms, warpgroups, wide, teams)."},
+     "tensor_cores(stage, block, warp, stages, transposed, split, terms, warpgroups, wide, teams, last)."},
     {"storage_align", m_storage_align, METH_VARARGS, "storage_align(stage, axis, factor, offset)."},
     {"set_scope", m_set_scope, METH_VARARGS, "set_scope(stage, scope)."},
     {"set_store_predicate", m_set_store_predicate, METH_VARARGS, "set_store_predicate(stage, condition)."},

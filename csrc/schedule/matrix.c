@@ -28,7 +28,8 @@ MatrixTile matrix_tile(int n, const int64_t *x) {
 
 int matrix_numbers(const MatrixTile *t, int64_t *x) {
   for (int i = 0; i < MATRIX_FIELDS; i++) x[i] = t->number[i];
-  return t->teams != 1   ? MATRIX_FIELDS
+  return t->last         ? MATRIX_FIELDS
+         : t->teams != 1 ? MATRIX_LAST
          : t->wide       ? MATRIX_TEAMS
          : t->warpgroups ? MATRIX_WIDE
          : t->terms != 1 ? MATRIX_WARPGROUPS
@@ -89,13 +90,16 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   if (t->teams > 1 && !matrix_lanes(t)) return "only lanes that multiply by themselves share a tile along k";
   if (t->block_k % (LANE_STEP * t->teams)) return "each team has a multiple of 4 of the slice";
   if (t->wide && t->split > 1) return "wide stores are for sums that one block adds up: no split";
+  if (t->last < 0 || t->last > 1) return "the last block adds up (1) or not (0)";
+  if (t->last && t->split == 1) return "a last block is one of several that share a sum: it needs a split";
   return t->warpgroups ? group_fault(t, type) : NULL;
 }
 
 enum { CLUSTERS_FROM = 90, CLUSTERS_TO = 119 }; /* compute capabilities: data centres' GPUs */
 bool matrix_clustered(const MatrixTile *t, const Target *target) {
   int sm = target->gpu.sm;
-  return t->split > 1 && t->split <= GPU_CLUSTER && target->kind == TG_CUDA && sm >= CLUSTERS_FROM && sm <= CLUSTERS_TO;
+  return t->split > 1 && !t->last && t->split <= GPU_CLUSTER && target->kind == TG_CUDA && sm >= CLUSTERS_FROM &&
+         sm <= CLUSTERS_TO;
 }
 
 /* Sums on their way come where slices of their type were. */

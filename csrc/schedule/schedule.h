@@ -49,12 +49,14 @@ typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
  * are added up in float16 (MATRIX_HALF_SUMS). warpgroups: 0: each
  * tile of a warp is a warp's (mma.sync); else a warpgroup's (wgmma), which multiplies so many slices at a time, 1 or 2. wide: results
  * pass through shared memory, so that each thread stores neighbours, and a warp lines of them. teams: of lanes: so many warps share a
- * warp's tile, each a part of k of every slice. */
+ * warp's tile, each a part of k of every slice. last: of blocks that share a sum the one that is done last adds up, in the same kernel. */
 enum { MATRIX_HALF_SUMS = 2 }; /* terms */
-enum { MATRIX_FIELDS = 12, MATRIX_TERMS = 8, MATRIX_WARPGROUPS, MATRIX_WIDE, MATRIX_TEAMS };
-/* of a step; the last may be missing: 1, 0, 0, 1 */
+enum { MATRIX_FIELDS = 13, MATRIX_TERMS = 8, MATRIX_WARPGROUPS, MATRIX_WIDE, MATRIX_TEAMS, MATRIX_LAST };
+/* of a step; the last may be missing: 1, 0, 0, 1, 0 */
 typedef union {
-  struct { int32_t block_m, block_n, block_k, warp_m, warp_n, stages, transposed, split, terms, warpgroups, wide, teams; };
+  struct {
+    int32_t block_m, block_n, block_k, warp_m, warp_n, stages, transposed, split, terms, warpgroups, wide, teams, last;
+  };
   int32_t number[MATRIX_FIELDS]; /* as in a step */
 } MatrixTile;
 typedef struct {
@@ -252,7 +254,7 @@ int matrix_ahead(const MatrixTile *t);   /* slices that are copied before they a
 bool matrix_groups(const Target *t, DType type); /* does it have wgmma, for such factors? */
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target);
-/* Do the blocks that share a sum add it up themselves, as a cluster? Else a second kernel does. */
+/* Do the blocks that share a sum add it up themselves, as a cluster? Else the last of them does, or a second kernel. */
 bool matrix_clustered(const MatrixTile *t, const Target *target);
 int matrix_registers(const MatrixTile *t, DType type); /* of a thread, about: sums, fragments, addresses */
 /* wide: a warp passes on 16 rows of so many columns at a time; elements of its room, which holds them by rows or by columns, and

@@ -93,7 +93,7 @@ static void put_stage(const Printer *p, int stage, int indent, int depth) {
   if (st->scope_asked)
     sb_printf(note(p, st, indent), " scope: %s\n", st->scope == SC_AUTO ? "auto" : SCOPE_NAME[st->scope]);
   if (t)
-    sb_printf(note(p, st, indent), " %s: block %dx%dx%d, warp %dx%d, %d stages%s, split %d%s%s%s\n",
+    sb_printf(note(p, st, indent), " %s: block %dx%dx%d, warp %dx%d, %d stages%s, split %d%s%s%s%s\n",
               matrix_lanes(t) ? "product by lanes" : "tensor cores", t->block_m, t->block_n, t->block_k, t->warp_m,
               t->warp_n, t->stages, t->transposed ? ", transposed" : "", t->split,
               t->terms == 3         ? ", float32x3"
@@ -104,7 +104,8 @@ static void put_stage(const Printer *p, int stage, int indent, int depth) {
                                    : ", warpgroups with two slices at a time",
               t->wide        ? ", wide stores"
               : t->teams > 1 ? arena_printf(ir_arena(p->s->ctx), ", %d teams", t->teams)
-                             : "");
+                             : "",
+              t->last ? ", last block adds up" : "");
   if (st->store_predicate) sb_printf(note(p, st, indent), " stored if: %s\n", ex_text(p->s->ctx, st->store_predicate));
   for (int i = 0; i < st->leaf.len; i++) {
     const Axis *x = &st->axes.at[st->leaf.at[i]];

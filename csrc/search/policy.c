@@ -100,6 +100,9 @@ Policy *policy_new(Err *e, const SearchTask *t, const SearchParams *par, uint64_
   err_check(e, par->wide_stores == 0 || par->wide_stores == 1,
             "search parameters: wide_stores %d is neither 0 (never) nor 1 (where tensor cores are used)",
             par->wide_stores);
+  err_check(e, par->last_blocks == 0 || par->last_blocks == 1,
+            "search parameters: last_blocks %d is neither 0 (never) nor 1 (where blocks share a sum)",
+            par->last_blocks);
   err_check(
       e, par->states_per_tiling_in_batch >= 0 && par->states_per_tiling >= 0,
       "search parameters: states_per_tiling_in_batch %d and states_per_tiling %d must not be negative (0: no limit)",

@@ -43,6 +43,7 @@ typedef struct {
   int32_t lanes;        /* 1: products of float32 that stay float32 have a sketch with slices in flight, too */
   int32_t warpgroups;   /* where they are used, 1: by instructions of warpgroups, too (compute capability 9.0), 2: of two slices at a time */
   int32_t wide_stores;  /* where they are used, 1: results may pass through shared memory */
+  int32_t last_blocks;  /* where blocks share a sum, by lanes, too, 1: the last of them may add up */
   const char *cpu_structure, *gpu_structure;
   int32_t extended; /* 1: on GPUs sizes drawn within the limits of the device; else uniformly, like the reference */
 } SearchParams;

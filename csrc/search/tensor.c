@@ -5,7 +5,8 @@
  * how many of them are in shared memory; tiles far larger than the matrices, and grids that leave most of the device idle
  * although smaller tiles exist, are drawn less often. A mutation halves or doubles one number, steps a side by 8, or turns the product around.
  * Warpgroups (wgmma) are a family of their own with a sketch of its own, for their tiles are others; so are lanes, which multiply
- * float32 strictly. Whether results pass through shared memory is open where a search parameter says so.
+ * float32 strictly. Whether results pass through shared memory, and whether the last of the blocks that share a sum adds up, is open
+ * where a search parameter says so.
  */
 #include "search/space.h"
 #include <string.h>
@@ -92,9 +93,10 @@ bool tensor_sketch(const SketchEnv *env, State *s, Family by) {
   bool halves = by == FAMILY_WARPS && v.half && env->par->half_sums;
   for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
   open[MATRIX_TERMS] = by == FAMILY_LANES ? 0 : three ? 3 : halves ? MATRIX_HALF_SUMS : 1;
-  if (by == FAMILY_LANES) open[MATRIX_WIDE] = 0;
+  if (by == FAMILY_LANES || !env->par->wide_stores) open[MATRIX_WIDE] = 0;
   if (!groups || env->par->warpgroups == 1) open[MATRIX_WARPGROUPS] = groups;
-  int n = by == FAMILY_LANES      ? MATRIX_FIELDS
+  int n = env->par->last_blocks   ? MATRIX_FIELDS
+          : by == FAMILY_LANES    ? MATRIX_LAST
           : env->par->wide_stores ? MATRIX_TEAMS
           : groups                ? MATRIX_WIDE
           : three || halves       ? MATRIX_WARPGROUPS
@@ -152,9 +154,14 @@ static int64_t power(Rng *r, int64_t least, int n) { return least << rng_below(r
 /* Whether warpgroups may multiply two slices at a time, too. */
 static bool two_slices(const TensorPlan *p) { return p->open.warpgroups == SIZE_OPEN; }
 
+/* Of blocks that share a sum the last may add up. */
+static int64_t draw_last(const TensorPlan *p, Rng *r, int64_t split) {
+  return p->open.last && split > 1 ? rng_below(r, 2) : 0;
+}
+
 /* Tiles of lanes need not be powers of two: 24 rows make 131 blocks of 56x56 pixels, for 132 multiprocessors. */
 static const int8_t LANE_SIDES[] = {1, 2, 3, 4, 4, 5, 6, 7, 8, 8};
-static void draw_lanes(Rng *r, int64_t *x) {
+static void draw_lanes(const TensorPlan *p, Rng *r, int64_t *x) {
   for (int i = 0; i < 2; i++) {
     x[3 + i] = 8 * LANE_SIDES[rng_below(r, NS_COUNT(LANE_SIDES))];
     x[i] = x[3 + i] * power(r, 1, 3);
@@ -165,13 +172,14 @@ static void draw_lanes(Rng *r, int64_t *x) {
   x[6] = rng_below(r, TURNED_ONE_IN) == 0;
   x[7] = power(r, 1, 5);
   x[MATRIX_TERMS] = x[MATRIX_WARPGROUPS] = x[MATRIX_WIDE] = 0;
+  x[MATRIX_LAST] = draw_last(p, r, x[7]);
 }
 
 /* A warpgroup's tile may have any multiple of 8 columns: 48 of 3072 make 128 blocks of 64 of 128 rows. */
 enum { GROUP_OCTETS = 24 };
 static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   if (by_lanes(p)) {
-    draw_lanes(r, x);
+    draw_lanes(p, r, x);
     return;
   }
   int64_t step = 32 / dtype_bytes(p->v.type);
@@ -187,6 +195,7 @@ static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
   x[MATRIX_WARPGROUPS] = two_slices(p) ? 1 + rng_below(r, 2) : p->open.warpgroups;
   x[MATRIX_WIDE] = p->open.wide && x[7] == 1 ? rng_below(r, 2) : 0;
   x[MATRIX_TEAMS] = 1;
+  x[MATRIX_LAST] = draw_last(p, r, x[7]);
 }
 
 bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
@@ -217,6 +226,7 @@ static int changed(const TensorPlan *p, Choice *c) {
   if (by_lanes(p)) more[n++] = BY_EIGHT, more[n++] = MATRIX_TEAMS;
   if (two_slices(p)) more[n++] = MATRIX_WARPGROUPS;
   if (p->open.wide) more[n++] = MATRIX_WIDE;
+  if (p->open.last) more[n++] = MATRIX_LAST;
   int f = (int)choose(c, MATRIX_TERMS + n);
   return f < MATRIX_TERMS ? f : more[f - MATRIX_TERMS];
 }
@@ -230,12 +240,13 @@ bool tensor_mutate(MakeEnv *m, Choice *c, const TensorPlan *p, Step *s) {
     x[MATRIX_TERMS] = p->open.terms;
     if (!two_slices(p)) x[MATRIX_WARPGROUPS] = p->open.warpgroups;
     if (!p->open.wide) x[MATRIX_WIDE] = 0;
+    if (!p->open.last) x[MATRIX_LAST] = 0;
     if (!by_lanes(p)) x[MATRIX_TEAMS] = 1;
     int f = changed(p, c);
     bool up = choose(c, 2) != 0;
     if (f == MATRIX_WARPGROUPS)
       x[f] = 3 - x[f];
-    else if (f == MATRIX_WIDE)
+    else if (f == MATRIX_WIDE || f == MATRIX_LAST)
       x[f] = !x[f];
     else if (f >= BY_EIGHT)
       step_side(x, f - BY_EIGHT, up);
@@ -246,7 +257,7 @@ bool tensor_mutate(MakeEnv *m, Choice *c, const TensorPlan *p, Step *s) {
     else
       x[f] = up ? 2 * x[f] : x[f] / 2;
     if (f < 2 && choose(c, 2) != 0) x[f + 3] = up ? 2 * x[f + 3] : x[f + 3] / 2; /* the warps' tiles with the block's */
-    if (x[7] > 1) x[MATRIX_WIDE] = 0;
+    x[x[7] > 1 ? MATRIX_WIDE : MATRIX_LAST] = 0; /* one is for whole sums, the other for shared ones */
     if (!fits(m, p, x)) continue;
     s->n = p->n;
     s->list = arena_copy(ir_arena(m->ctx), x, (size_t)s->n * sizeof *x);

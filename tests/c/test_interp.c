@@ -358,6 +358,68 @@ static void warps_meet(void **state) {
   }
 }
 
+/* Four threads in each of two blocks for each of two tiles leave their numbers; the last block of a tile adds up what both of its blocks
+ * left, in B. A letter each: s a thread's number is stored, t another one is, c the block is counted, h by half of its threads only, m as
+ * one of three, a the last adds up what other threads stored, e every block does. */
+static InterpReport counting(Fixture *f, const char *what, float *out) {
+  IrCtx *c = f->c;
+  BufferId b = buffer(c, "B", SC_GLOBAL, true, 8), l = buffer(c, "L", SC_LOCAL, false, 1),
+           work[] = {buffer(c, "P", SC_GLOBAL, false, 16), buffer(c, "N", SC_GLOBAL, false, 2)};
+  ir_buffer(c, l)->type = ir_buffer(c, work[1])->type = DT_I32;
+  VarId t = var(c, "t"), z = var(c, "z");
+  ExprId tx = ex_var(c, t), bz = ex_var(c, z), zero = ex_i32(c, 0), two = ex_i32(c, 2), four = ex_i32(c, 4);
+  ExprId tile = ex_fdiv(c, bz, two), me = ex_add(c, ex_mul(c, bz, four), tx),
+         first = ex_add(c, ex_mul(c, tile, ex_i32(c, 8)), ex_sub(c, ex_i32(c, 3), tx)),
+         last = ex_load(c, l, DT_I32, 1, &zero), counter = ex_load(c, work[1], DT_I32, 1, &tile);
+  ExprId both = ex_add(c, load(c, work[0], first), load(c, work[0], ex_add(c, first, four)));
+  Stmt *body = NULL, *next;
+  for (const char *w = what; *w; w++) {
+    ExprId args[] = {last, counter, ex_i32(c, *w == 'm' ? 3 : 2)};
+    Stmt *add = store(c, b, ex_add(c, ex_mul(c, tile, four), tx), both),
+         *count = st_eval(c, ex_call(c, IN_LAST_BLOCK, DT_I32, 3, args));
+    switch (*w) {
+    case 's': next = store(c, work[0], me, ex_cast(c, DT_F32, me)); break;
+    case 't': next = store(c, work[0], me, ex_flt(c, DT_F32, 99)); break;
+    case 'h': next = st_if(c, ex_bin(c, IR_LT, tx, two), false, count, NULL); break;
+    case 'a': next = st_if(c, ex_bin(c, IR_NE, last, zero), false, add, NULL); break;
+    case 'e': next = add; break;
+    default: next = count; break;
+    }
+    body = body ? seq(c, body, next) : next;
+  }
+  body = st_attr(c, AT_SYNCED, 1, NULL, st_alloc(c, l, body));
+  Stmt *k = loop(c, z, 4, FOR_BLOCK_X, loop(c, t, 4, FOR_THREAD_X, body));
+  BufferId param[] = {b, work[0], work[1]}, *copy = arena_copy(ir_arena(c), param, sizeof param);
+  Kernel kernel = {.name = "k", .body = k, .n_param = 3, .param = copy, .grid = {4, 1, 1}, .block = {4, 1, 1}};
+  Program p = {.f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 1, .arg = copy, .flat = true},
+               .n_kernels = 1,
+               .kernel = &kernel,
+               .n_work = 2,
+               .work = copy + 1};
+  return interp_run_program(&p, (void *[]){out}, 0);
+}
+static void last_blocks(void **state) {
+  Fixture *f = *state;
+  static const char *const WRONG[][2] = {
+      {"csa", "race on 'P'"},  {"scta", "race on 'P'"}, {"scat", "race on 'P'"},
+      {"scca", "race on 'P'"}, {"sce", "race on 'P'"},  {"se", "race on 'P'"},
+      {"ca", "never written"}, {"sa", "never written"}, {"sha", "not all of its threads"},
+      {"sma", "not 0"}};
+  float right[8] = {0};
+  InterpReport ok = counting(f, "sca", right);
+  for (int k = 0; k < ok.n; k++) print_message("%s\n", ok.finding[k]);
+  assert_int_equal(ok.n, 0);
+  for (int k = 0; k < 8; k++) assert_true(right[k] == (float)(k < 4 ? 2 * (3 - k) + 4 : 2 * (15 - k) + 4));
+  for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
+    float out[8] = {0};
+    InterpReport r = counting(f, WRONG[i][0], out);
+    bool found = false;
+    for (int k = 0; k < r.n; k++) found |= strstr(r.finding[k], WRONG[i][1]) != NULL;
+    for (int k = 0; k < r.n && !found; k++) print_message("%s: %s\n", WRONG[i][0], r.finding[k]);
+    assert_true(found);
+  }
+}
+
 /* B = A + C of a thread in each of two blocks; C is a constant. A letter each: w waits for the launch before, n lets the next one begin,
  * c reads C, a reads A, o stores the sum, i does so in one block only, v waits in one block only, x writes C. */
 static InterpReport launches(Fixture *f, const char *what, float *out) {
@@ -422,7 +484,7 @@ static void overlapping_launches(void **state) {
 int main(void) {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
   const struct CMUnitTest tests[] = {
-      T(barriers),          T(clusters),   T(divergent),  T(double_write), T(uninitialised),
-      T(vectors_and_types), T(step_limit), T(warpgroups), T(warps_meet),   T(overlapping_launches)};
+      T(barriers),   T(clusters),   T(divergent),  T(double_write),         T(uninitialised), T(vectors_and_types),
+      T(step_limit), T(warpgroups), T(warps_meet), T(overlapping_launches), T(last_blocks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -423,3 +423,26 @@ def test_threads_that_ask_for_opencl_at_once():
     )
     for _ in range(4):
         subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_workspaces_begin_as_zeros():
+    """And stay what a run has left there: a program may count in them from launch to launch."""
+    source = """#include <stdint.h>
+    __attribute__((visibility("default"))) int32_t f(void *const *args, void *const *work, void *par, void *pool) {
+      float *y = args[0], *n = work[0];
+      for (int i = 0; i < 4096; i++) y[i] = n[i]++;
+      return 0;
+    }"""
+    array = {"dtype": "float32", "bytes": 4 * 4096, "align": 64}
+    kernel = {"name": "f", "params": [], "grid": [1, 1, 1], "block": [1, 1, 1], "dyn_shared_bytes": 0}
+    manifest = {"format": 1, "target": "c", "entry": "f", "sm": 0, "work": [{**array, "name": "n"}], "kernels": [kernel]}
+    manifest["args"] = [{**array, "name": "y", "shape": [4096], "read_only": False}]
+    binary = _core.build(Target("llvm").engine(), source)[0]
+    y = ns.nd.empty((4096,), device=ns.cpu())
+    for _ in range(4):
+        dirty = [ns.nd.array(np.full(4096, np.nan, "float32"), ns.cpu()) for _ in range(8)]
+        del dirty
+        call = OperatorModule("", json.dumps(manifest), binary)
+        for run in range(3):
+            call(y)
+            assert (y.numpy() == run).all()

@@ -22,7 +22,7 @@ def arrays(tensors, seed=0):
     return [to_bfloat16(x) if t.dtype == "bfloat16" else x.astype(t.dtype) for x, t in zip(data, tensors)]
 
 
-def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False, teams=1):
+def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False, teams=1, last=False):
     """One kernel: everything but the sum is inlined, the sum is computed inside the output."""
     s = te.create_schedule(out.op)
     total = None
@@ -35,7 +35,7 @@ def scheduled(out, block, warp, stages=3, transposed=False, split=1, terms=1, wa
             stage.compute_inline()
     if total.op.name != out.op.name:
         total.compute_at(s[out], s[out].op.axis[-1])
-    s[out].tensor_cores(block, warp, stages, transposed, split, terms, warpgroups, wide, teams)
+    s[out].tensor_cores(block, warp, stages, transposed, split, terms, warpgroups, wide, teams, last)
     return s
 
 
@@ -265,6 +265,76 @@ def test_the_compiler_takes_sums_in_float16(sm):
         assert report["local_bytes"] == 0
         regs.append(report["regs"])
     assert regs[1] < regs[0] - 32
+
+
+LAST = [  # what is multiplied, then block, warp, stages, transposed, split, and what else the step says
+    (product(20, 22, 120), (16, 16, 16), (16, 8), 3, False, 3, {}),
+    (product(20, 21, 100, "float32", (2,), tail=False), (16, 16, 16), (16, 16), 3, False, 2, {}),
+    (product(24, 40, 200, "float32"), (32, 32, 16), (16, 16), 2, True, 16, {"terms": 3}),
+    (convolution("NHWC", *SHAPES[1], "float16"), (32, 32, 16), (16, 32), 2, False, 2, {}),
+    (convolution("NCHW", *SHAPES[0], "float16"), (32, 32, 16), (16, 32), 2, True, 8, {}),  # empty parts
+    (product(70, 40, 150, turn_b=True), (64, 64, 64), (64, 32), 3, False, 2, {"warpgroups": 1}),
+    (product(66, 72, 160, turn_a=True), (128, 64, 32), (64, 64), 4, True, 4, {"warpgroups": 2}),
+    (product(20, 24, 120, "float32"), (40, 24, 16), (40, 24), 2, False, 4, {"terms": 0}),
+    (product(20, 21, 120, "float32", (2,), tail=False), (24, 32, 64), (24, 32), 2, False, 3, {"terms": 0, "teams": 8}),
+    (convolution("NHWC", *SHAPES[1], "float32"), (32, 16, 16), (32, 16), 3, False, 5, {"terms": 0, "teams": 4}),
+]
+
+
+def test_the_last_block_adds_up():
+    """It is one kernel then, also where there are clusters; the counters are a workspace that the kernel writes."""
+    for tensors, block, warp, stages, transposed, split, how in LAST:
+        s = verify(tensors, block, warp, stages, transposed, split, last=True, **how)
+        assert "last block adds up" in str(s)
+        manifest = json.loads(_core.program(s._core, tensors, CUDA, "f")[1])
+        assert [w["dtype"] for w in manifest["work"]] == ["int32", "float32"] and len(manifest["kernels"]) == 1
+        assert all(not p["read_only"] for p in manifest["kernels"][0]["params"] if p["kind"] == "work")
+    for sm in (80, 120):
+        verify(*LAST[0][:6], target=_core.Target("cuda", sm=sm), last=True)
+
+
+def test_shared_sums_have_the_same_bits_in_any_way():
+    """A second kernel, a cluster and the last block add up the same parts in the same order."""
+    for terms, dtype in ((1, "float16"), (0, "float32")):
+        tensors, found = product(20, 24, 120, dtype), []
+        rng = np.random.default_rng(terms)
+        data = [rng.standard_normal([int(x) for x in t.shape]).astype(t.dtype) for t in tensors]
+        for sm, last in ((80, False), (90, False), (90, True)):
+            s = scheduled(tensors[-1], (16, 16, 16), (16, 8), split=4, terms=terms, last=last)
+            target = _core.Target("cuda", sm=sm)
+            out = [*data[:-1], np.full_like(data[-1], np.nan)]
+            assert _core.interp(s._core.state(tensors), target, out, stage="program")["findings"] == []
+            found.append(out[-1])
+        assert all(np.array_equal(x, found[0]) for x in found)
+
+
+@pytest.mark.parametrize("sm", [80, 90, 120])
+def test_the_compiler_takes_last_blocks(sm):
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    target = _core.Target("cuda", sm=sm)
+    for tensors, block, warp, stages, transposed, split, how in LAST:
+        if sm != 90 and "warpgroups" in how:
+            continue
+        s = scheduled(tensors[-1], block, warp, stages, transposed, split, last=True, **how)
+        source, _ = _core.program(s._core, tensors, target, "f")
+        assert source.count("ns_last_block(&last[0]") == 1 and "__cluster_dims__" not in source
+        assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
+
+
+def test_the_step_of_last_blocks():
+    tensors = product(20, 24, 120)
+    s = scheduled(tensors[-1], (16, 16, 16), (16, 8), split=4, last=True)
+    assert "split 4, last block adds up" in str(s)
+    assert json.loads(s.steps())[-1] == ["MM", 4, [16, 16, 16, 16, 8, 3, 0, 4, 1, 0, 0, 1, 1]]
+    again = te.create_schedule(s.outputs)
+    again.apply_steps(s.steps())
+    assert again.steps() == s.steps() and str(again) == str(s)
+    assert _core.program(again._core, tensors, CUDA, "f") == _core.program(s._core, tensors, CUDA, "f")
+    for how, why in (({}, "it needs a split"), ({"split": 2, "wide": True}, "no split")):
+        with pytest.raises(ValueError, match=why):
+            scheduled(tensors[-1], (16, 16, 16), (16, 8), last=True, **how)
 
 
 LANES = [  # what is multiplied, then block, warp, stages, transposed, split, teams

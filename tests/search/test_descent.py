@@ -22,7 +22,7 @@ CASES = {
     "convolution on a GPU": (lambda: conv_bn_relu(1, 14, 14, 32, 64), CUDA, {"double_buffer_prob": 0.3}),
     "Winograd on a GPU": (winograd, CUDA, {}),
     "softmax on a GPU": (lambda: softmax(64, 512), CUDA, {}),
-    "tensor cores": (lambda: product16(256, 256, 256), CUDA, {"tensor_cores": 1, "warpgroups": 1, "wide_stores": 1}),
+    "tensor cores": (lambda: product16(256, 256, 256), CUDA, {"tensor_cores": 1, "warpgroups": 1, "wide_stores": 1, "last_blocks": 1}),
     "matmul on Mali": (lambda: matmul(128, 128, 128), MALI, {}),
     "convolution on a CPU": (lambda: conv_bn_relu(1, 14, 14, 32, 64), CPU4, {}),
     "Winograd on a CPU": (winograd, CPU4, {}),

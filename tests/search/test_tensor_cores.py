@@ -3,11 +3,23 @@ bits; strict float32 stays strict unless asked; without the parameter the search
 """
 
 import json
+import re
 from collections import Counter
 
 import numpy as np
 import pytest
-from tensor_core_cases import ALLOWED, by_warpgroups, defined, dense, has_step, policy, ragged, types, unwritten
+from tensor_core_cases import (
+    ALLOWED,
+    by_last_block,
+    by_warpgroups,
+    defined,
+    dense,
+    has_step,
+    policy,
+    ragged,
+    types,
+    unwritten,
+)
 
 from nestsmith import _core, auto_scheduler, te, topi, transform
 from nestsmith.auto_scheduler import feature
@@ -186,7 +198,7 @@ def test_any_schedule_of_any_shape_is_right(seed):
     while tried < 100:
         dtype, math = ALLOWED[tried // 5 % len(ALLOWED)]
         tensors = ragged(rng, dtype)
-        p = policy(tensors, seed=tried, math=math, target=f"cuda -arch=sm_{(80, 90)[seed % 2]}", wide_stores=tried // 25 % 2)
+        p = policy(tensors, seed=tried, math=math, target=f"cuda -arch=sm_{(80, 90)[seed % 2]}", wide_stores=tried // 25 % 2, last_blocks=tried // 50)
         for s in [s for s in p.sample_initial_population() if has_step(s)][:5]:
             right(core_state(s), tensors, int(p.search_task.target.arch[3:]))
             tried += 1
@@ -319,6 +331,66 @@ def test_wide_stores(dtype, math, warpgroups):
         sketches(tensors, math=math, wide_stores=2)
 
 
+def blocks_of(state):
+    """That share a sum."""
+    return int(re.search(r"split (\d+)", str(state))[1])
+
+
+@pytest.mark.parametrize("dtype,math,warpgroups", [("float16", None, 0), ("float32", "strict", 0), ("float16", None, 1)])
+def test_last_blocks(dtype, math, warpgroups):
+    """A choice of its own where it is asked for, of sums that blocks share."""
+    tensors = dense(33, 24, 600, dtype)
+    how = {"math": math, "warpgroups": warpgroups, "sample_init_min_population": 60}
+    assert not any(map(by_last_block, policy(tensors, last_blocks=0, **how).sample_initial_population()))
+    p = policy(tensors, last_blocks=1, **how)
+    drawn = [s for s in p.sample_initial_population() if has_step(s)]
+    bred = [s for s in p.evolutionary_search(drawn, 128) if has_step(s)]
+    for states in (drawn, bred):
+        assert {by_last_block(s) for s in states if blocks_of(s) > 1} == {False, True}
+        last = [s for s in states if by_last_block(s)]
+        assert all(blocks_of(s) > 1 for s in last)
+        for s in last[:2]:
+            right(core_state(s), tensors)
+            assert _core.gpu_check(core_state(s), p.search_task.engine_target())["ok"]
+    line = auto_scheduler.measure_record.dump_record_to_string(
+        auto_scheduler.MeasureInput(p.search_task, last[0]), auto_scheduler.MeasureResult([1e-3], 0, "", 0.1, 1)
+    )
+    again, _ = auto_scheduler.measure_record.load_record_from_string(line)
+    assert again.state.transform_steps == last[0].transform_steps
+    off = policy(tensors, last_blocks=0, **how).evolutionary_search([last[0]], 64)  # a log of other settings
+    assert off and not any(by_last_block(s) for s in off if str(s) != str(last[0]))
+    with pytest.raises(ValueError, match="last_blocks 2 is neither 0"):
+        sketches(tensors, math=math, last_blocks=2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_last_blocks_of_any_shape(seed):
+    """Drawn states over sizes that divide nothing: right, and taken by the compiler for all that has them."""
+    rng, tried = np.random.default_rng(seed + 200), 0
+    while tried < 5:
+        dtype, math = ALLOWED[(seed + tried) % len(ALLOWED)]
+        tensors = ragged(rng, dtype)
+        p = policy(tensors, seed=tried + 1, math=math, last_blocks=1, warpgroups=2, sample_init_min_population=60)
+        for s in [s for s in p.sample_initial_population() if by_last_block(s)][:1]:
+            right(core_state(s), tensors)
+            for sm in (80, 90, 120)[by_warpgroups(s) :][: 1 if by_warpgroups(s) else 3]:
+                target = _core.Target("cuda", sm=sm, overlap=2)
+                if _core.build_available(target)[0]:
+                    source = _core.candidate_source(core_state(s), target, 0, "main", 2)[0]
+                    assert "ns_last_block(&last[0]" in source
+                    assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
+        tried += 1
+
+
+def test_the_price_of_last_blocks():
+    """Less than a second kernel, of the same tile."""
+    p = policy(dense(128, 128, 2048, "float16"), target="cuda -arch=sm_80", sample_init_min_population=8)
+    state = next(s for s in p.sample_initial_population() if has_step(s))
+    tile = [32, 64, 64, 16, 32, 3, 0, 8, 1, 0, 0, 1]
+    seconds = [p.engine.facts(with_numbers(state, [*tile, last]).infer_bounds())["seconds"] for last in (0, 1)]
+    assert 0.2e-6 < seconds[0] - seconds[1] < 3e-6
+
+
 def test_defaults_go_by_the_target():
     """On compute capability 9.0, where they were measured, there are wide stores and warpgroups of one slice at a time; elsewhere
     the search draws what it draws without them."""
@@ -354,7 +426,7 @@ def test_a_log_of_other_settings_is_where_the_search_goes_on(warpgroups, wide):
     old = policy(tensors, warpgroups=warpgroups, wide_stores=wide, sample_init_min_population=60)
     measured = [s for s in old.sample_initial_population() if has_step(s) and by_warpgroups(s) == bool(warpgroups)]
     centre = next(s for s in measured if is_wide(s) == bool(wide))
-    p, took = policy(tensors, wide_stores=1 - wide), []
+    p, took = policy(tensors, wide_stores=1 - wide, last_blocks=0), []
     bred = [s for s in p.evolutionary_search([centre], 64) if str(s) != str(centre)]
     assert len(bred) > 10 and {len(s.transform_steps[-1][2]) for s in bred} == {11 if not wide else 10 if warpgroups else 8}
     assert {by_warpgroups(s) for s in bred} == {bool(warpgroups)} and any(map(is_wide, bred)) == (not wide)

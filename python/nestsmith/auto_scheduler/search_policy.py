@@ -249,7 +249,8 @@ class SketchPolicy(SearchPolicy):
         1 adds programs that do this by instructions of four warps (``wgmma``, compute capability 9.0), for which TF32 factors
         are cut off, not rounded, 2 such of two slices at a time as well; 0: never. ``wide_stores``: 1 lets programs on tensor
         cores pass their results through shared memory, so that a warp stores whole lines, 0: never; "auto": 1 on compute
-        capability 9.0, where it was measured, 0 elsewhere. ``descent``: in the extended mode, the share of a run's trials,
+        capability 9.0, where it was measured, 0 elsewhere. ``last_blocks``: 1 lets the last of the blocks that share a sum add it
+        up in the same kernel, in place of a cluster or a second kernel; 0: never. ``descent``: in the extended mode, the share of a run's trials,
         its last ones, that are neighbours of the fastest measured state: candidates in which one decision is another one, of
         each decision those that the cost model likes best. 0: none.
     seed : int, optional
@@ -280,6 +281,7 @@ class SketchPolicy(SearchPolicy):
         "lane_products": 1,
         "warpgroups": 1,
         "wide_stores": "auto",
+        "last_blocks": 0,
         "descent": 0.1,
     }
 

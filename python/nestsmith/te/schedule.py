@@ -273,7 +273,7 @@ class Stage:
             raise ValueError("an output stage cannot be double buffered")
         self._core.double_buffer(self._id)
 
-    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False, teams=1):
+    def tensor_cores(self, block, warp, stages=3, transposed=False, split=1, terms=1, warpgroups=0, wide=False, teams=1, last=False):
         """Computes the stage, with the one sum that is computed inside it, as a product of matrices on tensor cores, or by lanes.
 
         The stage is a sum of products, or reads one at the place where it stores; in that case the sum is put at its last
@@ -299,7 +299,7 @@ class Stage:
         split : int
             Blocks that share the sum of one tile, 1 to 64, where there are too few tiles for the device: each takes a part of k,
             and the parts are added up, always in the same order: by a second kernel, or from compute capability 9.0 on and for
-            up to 8 blocks by these blocks themselves, which are a cluster then.
+            up to 8 blocks by these blocks themselves, which are a cluster then, or with ``last`` by one of them.
         terms : int
             Of a product of float32 factors: 1 (TF32), 3 ("float32x3"), or 0 (by lanes, strictly). 2: products of float16 are added
             up in float16, where the definition brings sums to it.
@@ -313,6 +313,9 @@ class Stage:
             Not for sums that blocks share.
         teams : int
             With ``terms=0``: so many warps share a warp's tile, each with a part of k of every slice, and add up in shared memory.
+        last : bool
+            With a ``split``: whether the block that is done last adds up the parts of its tile, in place of a cluster or a second
+            kernel.
 
         Raises
         ------
@@ -320,7 +323,7 @@ class Stage:
             For sizes that no machine can do. Lowering raises it if the stage is no such product or the target no CUDA device
             of compute capability 8.0 or newer.
         """
-        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split, terms, warpgroups, wide, teams)
+        self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split, terms, warpgroups, wide, teams, last)
 
     def set_store_predicate(self, predicate):
         """Stores the result only where ``predicate`` holds; it may use axes of the stage and thread axes around it.
