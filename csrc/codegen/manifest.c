@@ -108,6 +108,7 @@ char *gen_manifest(const Program *p) {
   for (int i = 0; i < p->f.n_args; i++) {
     m.arg[i] = buffer(c, p->f.arg[i]);
     m.arg[i].read_only = true; /* until a kernel writes to it */
+    m.arg[i].constant = func_is_constant(&p->f, p->f.arg[i]);
     for (int k = 0; k < p->n_relayout; k++)
       if (p->relayout[k].tensor == i) m.arg[i].layout = &p->relayout[k];
   }

@@ -43,7 +43,11 @@ enum {
   CU_EVENT_DEFAULT = 0,
   CU_CAPTURE_RELAXED = 2,
   CU_ERROR_OUT_OF_MEMORY = 2,
-  CU_LAUNCH_EARLY = 6 /* ..._ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION; its value: an int */
+  CU_ATTR_MAX_WINDOW = 109,
+  CU_LAUNCH_WINDOW = 1, /* ..._ATTRIBUTE_ACCESS_POLICY_WINDOW */
+  CU_LAUNCH_EARLY = 6, /* ..._ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION; its value: an int */
+  CU_ACCESS_NORMAL = 0,
+  CU_ACCESS_STREAMING = 1
 };
 
 typedef struct {
@@ -51,6 +55,12 @@ typedef struct {
   union {
     char pad[64];
     int number;
+    struct {
+      void *base;
+      size_t bytes;
+      float ratio;
+      int hit, miss; /* CU_ACCESS_... */
+    } window;
   } value;
 } CUlaunchAttribute;
 typedef struct {

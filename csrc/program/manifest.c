@@ -86,6 +86,7 @@ static ManBuffer *buffers(const Parse *p, const char *field, int32_t *n) {
     b->dtype = get_str(p, o, field, "dtype");
     b->bytes = get_int(p, o, field, "bytes", 0, (int64_t)1 << 50);
     b->read_only = get_bool(o, "read_only");
+    b->constant = get_bool(o, "constant");
     if (cJSON_GetObjectItemCaseSensitive(o, "shape")) b->shape = get_shape(p, o, field, "shape", 0, &b->ndim);
     if (cJSON_GetObjectItemCaseSensitive(o, "axis")) b->layout = layout(p, o, field, b);
     b++;
@@ -164,6 +165,7 @@ static void write_buffer(StrBuf *o, const ManBuffer *b) {
   if (b->shape) numbers(o, "shape", b->ndim, b->shape);
   sb_printf(o, ",\"bytes\":%lld,\"align\":%d", (long long)b->bytes, PROGRAM_ALIGN);
   if (b->shape) sb_printf(o, ",\"read_only\":%s", b->read_only ? "true" : "false");
+  if (b->constant) sb_puts(o, ",\"constant\":true");
   const Relayout *r = b->layout;
   if (r) {
     numbers(o, "from_shape", r->n_from, r->from);

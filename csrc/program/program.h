@@ -37,7 +37,8 @@
  * "work". Kernels run one after the other (each sees all writes of the earlier ones). For "c" there is one kernel of the
  * entry's name with grid and block 1, whose "params" are informative: call the entry with all args and work. "align" is
  * what the text assumes of the pointer, in bytes. "bytes" of an argument are those from its first element to its last:
- * more than its elements have where it is a part of a larger tensor, whose rows lie apart. Workspaces hold no data between
+ * more than its elements have where it is a part of a larger tensor, whose rows lie apart. An argument is "constant": true if no kernel
+ * of the network writes to it. Workspaces hold no data between
  * runs. An argument with "from_shape" and "axis" wants its data in another layout (Relayout) than the task has it: "shape" is
  * the new shape, "axis" names for each of its dimensions the original one.
  */
@@ -79,7 +80,7 @@ typedef struct {
   int32_t ndim;
   const int64_t *shape; /* NULL of a workspace */
   int64_t bytes;
-  bool read_only;
+  bool read_only, constant; /* constant: no kernel of the network that it is part of writes it */
   const Relayout *layout; /* NULL: as the task has it; its `size` is `shape` */
 } ManBuffer;
 typedef struct {

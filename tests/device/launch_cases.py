@@ -30,10 +30,17 @@ int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx) 
   return launch("plain", (unsigned[]){gx, gy, gz}, (unsigned[]){bx});
 }
 int cuLaunchKernelEx(const How *h, void *f, void **p, void **x) {
-  int one;
-  memcpy(&one, h->attrs[0].value, sizeof one);
-  early++;
-  launch(h->n == 1 && h->attrs[0].id == 6 && one == 1 && !h->shared ? "early" : "wrong", h->g, h->b);
+  char how[99] = "";
+  for (unsigned i = 0; i < h->n && !h->shared; i++) {
+    int one;
+    struct { void *base; size_t bytes; float ratio; int hit, miss; } w;
+    memcpy(&one, h->attrs[i].value, sizeof one);
+    memcpy(&w, h->attrs[i].value, sizeof w);
+    if (h->attrs[i].id == 6 && one == 1) early++, strcat(how, "early");
+    if (h->attrs[i].id == 1 && w.ratio == 1 && w.hit == 1 && w.miss == 0)
+      sprintf(how + strlen(how), " %zu bytes of %s", w.bytes, w.base == *(void **)p[0] ? "the first" : "another");
+  }
+  launch(how[0] ? how + (how[0] == ' ') : "wrong", h->g, h->b);
   return env("EX", 0);
 }
 int cuStreamBeginCapture_v2(void *q, int mode) { capturing = 1; early = 0; return 0; }

@@ -94,3 +94,20 @@ def test_a_kernel_that_does_not_wait(tmp_path, driver):
         del manifests[1]["kernels"][1]["waits"]
 
     assert run(tmp_path, driver, change)[0][1] == ["captured plain", "captured early", "captured plain", "captured early"]
+
+
+@pytest.mark.parametrize("constant, env", [(True, {}), (False, {}), (True, {"NESTSMITH_CUDA_OVERLAP": "0"}), (True, {"EX": "801"})])
+def test_weights_are_the_first_to_leave_the_cache(tmp_path, driver, constant, env):
+    """What no kernel of the network writes is marked in its graph, as far as the GPU can (64 bytes), unless the driver refuses."""
+
+    def change(manifests):
+        manifests[2]["args"][0]["constant"] = constant
+
+    marked = "64 bytes of the first" if constant else ""
+    early = ["captured plain"] + ["captured early"] * 2 + [f"captured early {marked}".strip()]
+    plain = ["captured plain"] * 3 + [f"captured {marked}" if marked else "captured plain"]
+    captured = run(tmp_path, driver, change, **env)[0][1]
+    if "EX" in env:
+        assert captured[-4:] == ["captured plain"] * 4
+    else:
+        assert captured == (plain if env else early)
