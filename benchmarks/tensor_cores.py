@@ -27,6 +27,8 @@ from nestsmith.compiled import schedules  # noqa: E402
 from nestsmith.numerics import PRECISIONS, tolerance  # noqa: E402
 
 CALLS, REPEATS = 20, 11  # of a graph; of a measurement
+# What the products are of: its math as tasks have it. int8 is added up in int32, by both sides; fp16_accumulation: float16 in float16.
+MODES = {**PRECISIONS, "int8": None, "fp16_accumulation": "fp16_accumulation"}
 
 BERT = (("QKV", 2304, 768), ("projection", 768, 768), ("up", 3072, 768), ("down", 768, 3072))  # columns, depth
 HEADS, TOKENS, WIDTH = 12, 128, 64
@@ -52,9 +54,13 @@ class Product:
         lead = (self.batch,) if self.batch else ()
         a = te.placeholder((*lead, m, k), dtype, name="A")
         b = te.placeholder((*lead, k, n) if self.columns else (*lead, n, k), dtype, name="B")
+        if dtype == "int8":
+            return [a, b, topi.nn.dense(a, b, out_dtype="int32")]
         return [a, b, topi.nn.batch_matmul(a, b, transpose_b=not self.columns) if self.batch else topi.nn.dense(a, b)]
 
     def peer(self, torch, a, b):
+        if a.dtype == torch.int8:
+            return lambda: torch._int_mm(a, b.t())
         return lambda: torch.matmul(a, b if self.columns else b.transpose(-1, -2))
 
 
@@ -95,14 +101,19 @@ GROUPS = {
 
 def stored_as(precision):
     """The element type of matrices that are multiplied in a precision."""
-    return precision if precision in ("float16", "bfloat16") else "float32"
+    return "float16" if precision == "fp16_accumulation" else precision if precision in ("float16", "bfloat16", "int8") else "float32"
+
+
+def cases(group, precision):
+    """PyTorch has one product of int8 alone: of two matrices."""
+    return [c for c in GROUPS[group] if precision != "int8" or (isinstance(c, Product) and not c.batch)]
 
 
 def task_of(case, precision, target="cuda"):
     """The task of a case, known by its tensors."""
     tensors = case.tensors(stored_as(precision))
     key = auto_scheduler.workload_registry.register_workload_tensors(_core.ComputeDAG(tensors).workload_key(), tensors)
-    return auto_scheduler.SearchTask(workload_key=key, target=target, math=PRECISIONS[precision], desc=case.name)
+    return auto_scheduler.SearchTask(workload_key=key, target=target, math=MODES[precision], desc=case.name)
 
 
 def launcher(torch, state, tensors, arch, arrays):
@@ -110,7 +121,7 @@ def launcher(torch, state, tensors, arch, arrays):
     source, manifest = _core.program(state, tensors, ns.target.Target(f"cuda -arch={arch}").engine(), "kernel")
     manifest, source = json.loads(manifest), 'extern "C" {\n' + source + "\n}\n"
     capability = arch[3:] + ("a" if "wgmma" in source else "")  # instructions of this one GPU alone
-    work = [torch.empty(w["bytes"], dtype=torch.uint8, device="cuda") for w in manifest["work"]]
+    work = [torch.zeros(w["bytes"], dtype=torch.uint8, device="cuda") for w in manifest["work"]]
     calls = []
     for k in manifest["kernels"]:
         f = torch.cuda._compile_kernel(source, k["name"], compute_capability=capability)
@@ -172,8 +183,8 @@ def row(torch, case, precision, task, log, arch):
     run()
     torch.cuda.synchronize()
     wrong = int((out != want).sum())
-    if wrong and dtype is not torch.float32:  # the peer may add up parts in 16 bits
-        wrong = int((out.float() - want.float()).abs().max() > tolerance(precision) * want.float().abs().max())
+    if wrong and dtype in (torch.float16, torch.bfloat16):  # the peer may add up parts in 16 bits
+        wrong = int((out.float() - want.float()).abs().max() > tolerance(stored_as(precision)) * want.float().abs().max())
     sides = {"nestsmith": captured(torch, run), "peer": captured(torch, peer)}
     times = {name: [] for name in sides}
     for _ in range(REPEATS):
@@ -190,9 +201,10 @@ def measure(group, precision, args, end):
 
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cuda.matmul.allow_fp16_accumulation = precision == "fp16_accumulation"
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
     rows = pathlib.Path(args.rows)
-    todo = [c for c in GROUPS[group] if not (rows / f"{group} {precision} {c.name}.row".replace("/", "_")).exists()]
+    todo = [c for c in cases(group, precision) if not (rows / f"{group} {precision} {c.name}.row".replace("/", "_")).exists()]
     tasks = [task_of(c, precision) for c in todo]
     if not tasks or time.time() > end:
         return
@@ -223,7 +235,7 @@ def dry(args):
     """Without a GPU: what the first round of each case would measure on sm_90, and whether the first of it compiles."""
     for group in args.groups.split(","):
         for precision in args.types.split(","):
-            for case in GROUPS[group]:
+            for case in cases(group, precision):
                 task = task_of(case, precision, "cuda -arch=sm_90")
                 policy = auto_scheduler.SketchPolicy(task, "analytic", params={"evolutionary_search_population": 512}, seed=1, verbose=0)
                 states = policy.propose(8)
@@ -271,14 +283,14 @@ def write(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--groups", default=",".join(GROUPS), help="comma-separated: " + ", ".join(GROUPS))
-    parser.add_argument("--types", default="float16,tf32", help=f"comma-separated: {', '.join(PRECISIONS)}")
+    parser.add_argument("--types", default="float16,tf32", help=f"comma-separated: {', '.join(MODES)}")
     parser.add_argument("--trials", type=int, default=64, help="per case")
     parser.add_argument("--seconds", type=float, default=7200, help="it ends after them")
     parser.add_argument("--rows", default="tensor_cores", help="folder of rows and tuning logs")
     parser.add_argument("--dry", action="store_true", help="without a GPU: what would be measured first")
     parser.add_argument("--out", help="where the table goes (default: docs/results/tensor-cores-GPU.md)")
     args = parser.parse_args()
-    for what, given, known in (("group", args.groups, GROUPS), ("type", args.types, PRECISIONS)):
+    for what, given, known in (("group", args.groups, GROUPS), ("type", args.types, MODES)):
         if wrong := [n for n in given.split(",") if n not in known]:
             parser.error(f"{what} {wrong[0]!r} is not known; known are {', '.join(known)}")
     if args.dry:
@@ -287,9 +299,9 @@ def main():
     begin = time.time()
     plan = [(g, p) for p in args.types.split(",") for g in args.groups.split(",")]
     for i, (g, p) in enumerate(plan):  # what is left of the time is shared by cases
-        left = sum(len(GROUPS[g2]) for g2, _ in plan[i:])
+        left = sum(len(cases(*both)) for both in plan[i:]) or 1
         now = time.time()
-        measure(g, p, args, now + max(0.0, begin + args.seconds - now) * len(GROUPS[g]) / left)
+        measure(g, p, args, now + max(0.0, begin + args.seconds - now) * len(cases(g, p)) / left)
     write(args)
 
 

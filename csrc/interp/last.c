@@ -51,7 +51,7 @@ static bool count(Run *r, ExprId counter, int64_t n) {
   struct Counts *x = r->counts;
   Spot p = operand_spot(r, counter, true);
   if (p.at < 0) return false;
-  launch_touch(r, p.mem, "counted in");
+  launch_touch(r, p.mem, true);
   uint8_t *data = p.mem->data + p.at * p.mem->size;
   int64_t before = p.mem->shadow[p.at].init ? mem_get(p.mem->type, data).u.i : 0,
           now = before >= n - 1 ? 0 : before + 1;
