@@ -215,7 +215,7 @@ def write(args):
     gpus, versions = " and ".join(sorted({r["gpu"] for r in rows})), " and ".join(sorted({r["torch"] for r in rows}))
     pathlib.Path(args.out).write_text(
         f"# Networks on a GPU in {args.precision}, beside PyTorch and Inductor\n\n"
-        f"`python benchmarks/gpu_peers.py --trials {args.trials} --precision {args.precision}` on {gpus}; PyTorch {versions}, everything "
+        f"`python benchmarks/gpu_peers.py --precision {args.precision}` on {gpus}; PyTorch {versions}, everything "
         f"replayed from CUDA graphs. Batch 1, {SAID[args.precision]}. Milliseconds: median (first to third quartile) of {REPEATS} repeats of "
         f"30 ms, sides in turn. By itself: a run of ours while nothing else runs (median of 7 times 100), and how many times the sum of its "
         f"kernels that is, each repeated alone with weights and instructions as cold as in a run.\n\n"
