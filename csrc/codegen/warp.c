@@ -100,7 +100,7 @@ static const char *mma3_helper(Gen *g) {
 static const char *cluster_helper(Gen *g, DType type) {
   Number n = number(type);
   return gen_function(
-      g, "void", "ns_cluster_read",
+      g, "void", arena_printf(g->a, "ns_cluster_read_%s", n.ptx),
       "(%s *to, const %s *from, unsigned int block) {\n"
       "  unsigned int at;\n"
       "  asm volatile(\"mapa.shared::cluster.u32 %%0, %%1, %%2;\" : \"=r\"(at) :\n"

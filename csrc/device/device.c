@@ -178,8 +178,8 @@ static void own_work(DevModule *m) {
       err_raise(m->dev->err, NS_ERR_MEMORY, "%s: cannot allocate its workspaces on the device", m->man->entry);
     }
   }
-  m->own = work;
   for (int i = 0; i < m->man->n_work; i++) dev_fill(m->dev, work[i], 0, (size_t)m->man->work[i].bytes);
+  m->own = work;
 }
 
 static void ready(DevModule *m, void *const *args) {
@@ -289,7 +289,8 @@ static void make_sets(DevModule *m, void *const *args, uint64_t cold, size_t eac
   m->set_pool = m->dev->cold;
 }
 
-double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes, int *ran) {
+double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes, bool instructions,
+                     int *ran) {
   Device *d = m->dev;
   const Manifest *man = m->man;
   size_t each = 0;
@@ -302,13 +303,13 @@ double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold,
   if (!can || bytes <= 0 || (!moves && !ops(d)->time_sets)) return dev_time(m, args, number, false);
   err_check(d->err, number >= 1, "number is %d, must be at least 1", number);
   ready(m, args);
-  if (!moves) return ops(d)->time_sets(m, &args, 1, number, ran);
+  if (!moves) return ops(d)->time_sets(m, &args, 1, number, instructions, ran);
   size_t limit = (size_t)(bytes < COLD_MAX ? bytes : COLD_MAX);
   if (limit < each) limit = each;
   cold_room(d, limit);
   if (!ops(d)->time_sets) return cold_in_turn(m, args, number, cold, each, limit);
   make_sets(m, args, cold, each, limit);
-  return ops(d)->time_sets(m, (void *const *const *)m->set, m->n_set, number, ran);
+  return ops(d)->time_sets(m, (void *const *const *)m->set, m->n_set, number, instructions, ran);
 }
 
 int dev_canary(Device *d, int n, double *out, double *pace) {

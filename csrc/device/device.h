@@ -52,9 +52,10 @@ void dev_run_in(DevModule *m, void *const *args, void *const *work);
 double dev_time(DevModule *m, void *const *args, int number,
                 bool flush_l2); /* mean seconds of `number` runs, device timer; CPU: monotonic clock */
 /* As dev_time, but the arguments with a bit in `cold` move through `bytes` bytes of memory from run to run, as the weights
- * of a network of that size do; they hold arbitrary numbers. A GPU's instructions are as cold as other kernels leave them. *ran: how
+ * of a network of that size do; they hold arbitrary numbers. instructions: a GPU's are as cold as other kernels leave them. *ran: how
  * many runs it took, at least number. bytes is 0, or on OpenCL, whose buffers cannot be offset: dev_time. */
-double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes, int *ran);
+double dev_time_cold(DevModule *m, void *const *args, int number, uint64_t cold, int64_t bytes, bool instructions,
+                     int *ran);
 void dev_forget_cold(Device *d); /* frees that memory */
 void dev_forget_timing(DevModule *m); /* and what the program keeps for the next timing */
 /* A fixed piece of arithmetic of about 0.2 ms, n times: seconds of each. Equal numbers mean equal clocks and nobody else on

@@ -18,9 +18,9 @@ typedef struct {
   void (*unload)(DevModule *m);
   void (*run)(DevModule *m, void *const *args);
   double (*time)(DevModule *m, void *const *args, int number, bool flush_l2);
-  /* number runs that take turns with the n_set lists of arguments, and whose instructions are in no near cache; may be NULL: the device
+  /* number runs that take turns with the n_set lists of arguments; cold: their instructions are in no near cache. May be NULL: the device
    * cannot offset buffers */
-  double (*time_sets)(DevModule *m, void *const *const *set, int n_set, int number, int *ran);
+  double (*time_sets)(DevModule *m, void *const *const *set, int n_set, int number, bool cold, int *ran);
   void (*forget)(DevModule *m); /* what timing has made and kept; may be NULL */
   int (*canary)(Device *d, int n, double *out, double *pace); /* how many were stored; may be NULL; *pace: as it came, or less */
   void (*regs)(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes); /* may be NULL */

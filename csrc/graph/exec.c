@@ -34,9 +34,9 @@ struct GraphExec {
   Launch *step;
   int32_t n_steps;
   DevGraph *captured;
-  bool replay, overlap, branches;
-  int early;    /* kernels of the capture that begin while the ones before them end */
-  int32_t runs; /* since the pointers last changed */
+  bool replay, overlap, branches, beside; /* beside: of the capture, kernels run side by side */
+  int early;                              /* kernels of the capture that begin while the ones before them end */
+  int32_t runs;                           /* since the pointers last changed */
 };
 
 typedef struct {
@@ -49,6 +49,7 @@ static void forget_capture(GraphExec *x) {
   dev_graph_free(x->d, x->captured);
   x->captured = NULL;
   x->early = 0;
+  x->beside = false;
 }
 
 static void prepare(GraphExec *x) {
@@ -261,8 +262,7 @@ void graph_exec_use(GraphExec *x, const char *func, DevModule *m) {
         s->module = m;
     }
   err_check(x->e, found > 0, "no node of the network calls %s", func);
-  x->overlap = true;
-  x->branches = x->g->branches;
+  x->overlap = true; /* what failed may have been the old one's */
   prepare(x);
 }
 
@@ -284,14 +284,20 @@ static void launch(void *arg) {
 }
 
 /* ---- captures ---- */
-/* The caller's memory for two values may be the same, or overlap: their storages do not tell. */
+/* The caller's memory for two values may be the same, or overlap, which their storages do not tell: harmless if nobody writes either. */
 static bool distinct(const GraphExec *x) {
   const Graph *g = x->g;
+  bool *written = arena_array(x->arena, bool, g->n_storage);
+  for (int i = 0; i < x->n_steps; i++) {
+    const GraphNode *n = &g->node[x->step[i].node];
+    for (int k = 0; k < n->n_out; k++) written[g->entry[n->first + k].storage] = true;
+  }
   for (int b = 0; b < g->n_entries; b++)
     for (int e = 0; x->bound[b] && e < g->n_entries; e++) {
       const char *p = x->data[b], *q = x->data[e];
+      int32_t one = g->entry[b].storage, two = g->entry[e].storage;
       bool apart = p + g->entry[b].span <= q || q + g->entry[e].span <= p;
-      if (g->entry[b].storage != g->entry[e].storage && !apart) return false;
+      if (one != two && !apart && (written[one] || written[two])) return false;
     }
   return true;
 }
@@ -319,18 +325,15 @@ static void launch_branches(GraphExec *x, GraphStep *step) {
   }
   for (int i = 0; i < n; i++)
     if (!followed[i]) behind[n_ends++] = node[i];
-  dev_graph_behind(x->d, n_ends, behind);
+  x->beside = dev_graph_behind(x->d, n_ends, behind);
 }
 
 static void launch_captured(void *arg) {
   GraphExec *x = arg;
-  if (!x->branches || !distinct(x)) {
+  if (x->branches && distinct(x))
+    launch_branches(x, arena_array(x->arena, GraphStep, x->n_steps));
+  else
     launch(x);
-    return;
-  }
-  ArenaMark mark = arena_mark(x->arena);
-  launch_branches(x, arena_array(x->arena, GraphStep, x->n_steps));
-  arena_release(x->arena, mark);
 }
 
 static void end_capture(void *arg) {
@@ -339,26 +342,28 @@ static void end_capture(void *arg) {
 }
 
 /* A capture must be ended even when a launch inside it fails. */
-static ErrCode try_capture(GraphExec *x) {
+static ErrCode try_capture(GraphExec *x, bool overlap, bool branches) {
+  x->overlap = overlap, x->branches = branches;
   if (dev_graph_begin(x->d, x->overlap) != 0) {
     x->replay = false;
     return NS_OK;
   }
+  ArenaMark mark = arena_mark(x->arena);
   ErrCode c = err_try(x->e, launch_captured, x), end = err_try(x->e, end_capture, x);
+  arena_release(x->arena, mark);
   if (c == NS_OK) c = end;
   if (c != NS_OK) forget_capture(x);
   return c;
 }
 
+/* What fails is left out from then on: kernels side by side, early launches, both. */
 static void capture(GraphExec *x) {
-  ErrCode c = try_capture(x);
-  if (c != NS_OK && x->branches && !dev_lost(x->d)) {
-    x->branches = false;
-    c = try_capture(x);
-  }
-  if (c != NS_OK && x->overlap && !dev_lost(x->d)) {
-    x->overlap = false;
-    c = try_capture(x);
+  bool overlap = x->overlap, branches = x->branches;
+  ErrCode c = try_capture(x, overlap, branches);
+  for (int less = 1; less < 4 && c != NS_OK && !dev_lost(x->d); less++) {
+    bool no_branches = less & 1, no_overlap = less & 2;
+    if ((no_branches && !branches) || (no_overlap && !overlap)) continue;
+    c = try_capture(x, overlap && !no_overlap, branches && !no_branches);
   }
   if (c != NS_OK) err_rethrow(x->e, c);
 }
@@ -418,7 +423,7 @@ static void each_alone(void *arg) {
   for (int i = 0, ran; i < a->x->n_steps; i++) {
     Launch *s = &a->x->step[i];
     uint64_t cold = a->weight ? weights_of(a->x, s, a->weight) : 0;
-    a->seconds[s->node] = dev_time_cold(s->module, s->args, a->number, cold, a->weight ? a->bytes : 0, &ran);
+    a->seconds[s->node] = dev_time_cold(s->module, s->args, a->number, cold, a->weight ? a->bytes : 0, true, &ran);
   }
 }
 
@@ -459,5 +464,7 @@ void graph_exec_node_times(GraphExec *x, int number, const bool *weight, double 
 bool graph_exec_captured(const GraphExec *x) { return x->captured != NULL; }
 
 int graph_exec_early(const GraphExec *x) { return x->early; }
+
+bool graph_exec_beside(const GraphExec *x) { return x->beside; }
 
 int64_t graph_exec_bytes(const GraphExec *x) { return x->bytes; }

@@ -25,7 +25,8 @@ typedef struct {
   int32_t *id;
   int64_t *bytes;
 } GraphPlan; /* id per entry, bytes per storage */
-/* branches: so that nodes of which none reads what another makes may run in any order, or side by side. */
+/* branches: so that nodes of which none reads what another makes may run side by side; parts of concatenations wait for each other, and for
+ * what is in their memory (branches.c). */
 GraphPlan graph_plan(Arena *a, int n_nodes, const GraphNode *nodes, int n_entries, const int64_t *bytes, int n_heads,
                      const int32_t *heads, bool branches);
 /* Per entry the concatenation that it is a part of, -1: of none. Raises NS_ERR_VALUE if a part is no kernel's or others read it. */
@@ -109,6 +110,7 @@ double graph_exec_time(GraphExec *x, int number);
 void graph_exec_node_times(GraphExec *x, int number, const bool *weight, double *seconds);
 bool graph_exec_captured(const GraphExec *x);                          /* runs replay a CUDA graph */
 int graph_exec_early(const GraphExec *x); /* how many of its kernels begin while the ones before them end */
+bool graph_exec_beside(const GraphExec *x); /* some of them run side by side */
 int64_t graph_exec_bytes(const GraphExec *x);                          /* device memory that it holds */
 
 /* ---- an exported network (network.c): all that a deployed program needs ----

@@ -143,6 +143,7 @@ typedef struct {
   int32_t join_dim; int64_t join_extent; /* external: a part of a tensor that has so many elements along that dimension; 0: it is whole */
   /* every access is at a constant position; CPU: of a piece, and pieces do not overlap; GPU: of elements */
   bool registers;
+  bool keeps; /* a workspace that holds from launch to launch what its kernel leaves there, at first zeros: its memory is its own */
 } IrBuffer;
 
 typedef struct IrCtx IrCtx;

@@ -383,6 +383,7 @@ static void begin(Mx *x) {
   if (x->t.last && !mx_plain(x)) {
     x->last = array(x, "last", DT_I32, SC_LOCAL, 1);
     x->counts = array(x, "counts", DT_I32, SC_GLOBAL, x->blocks / x->t.split);
+    ir_buffer(x->c, x->counts)->keeps = true;
   }
   if (!x->clustered && x->t.teams == 1) return;
   x->mine = array(x, "sums.shared", x->v.sums, SC_SHARED, (int64_t)x->sums * x->threads);

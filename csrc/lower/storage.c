@@ -169,7 +169,8 @@ static void share(IrCtx *c, LiveBufs l, MapU64 *to, ScopeKind scope) {
   LiveBuf *there = arena_array(ir_arena(c), LiveBuf, l.n + 1);
   int n = 0;
   for (int i = 0; i < l.n; i++)
-    if (ir_buffer(c, l.at[i].buf)->scope == scope && l.at[i].first >= 0) there[n++] = l.at[i];
+    if (ir_buffer(c, l.at[i].buf)->scope == scope && !ir_buffer(c, l.at[i].buf)->keeps && l.at[i].first >= 0)
+      there[n++] = l.at[i];
   low_plan_shared(c, n, there);
   for (int i = 0; i < n; i++) {
     if (there[i].shared_with < 0) continue;

@@ -1,6 +1,6 @@
 /* How long does it take? Three stages (spec 05 §7.5). PROBE: one timed run. QUICK: blocks of at least a millisecond
  * until three agree within 2 % or 20 ms are spent; a candidate whose fastest block is above `stop_above` is hopeless,
- * because disturbance only adds time; one above `full_below` cannot become the best and keeps its quick time. FULL:
+ * because disturbance only adds time, and cold instructions do; one above `full_below` cannot become the best and keeps its quick time. FULL:
  * `repeat` costs, each over at least min_repeat_ms of blocks. Blocks are added up, never thrown away. A cost of the full
  * stage is the median of its blocks; with `strict` it is total time / total runs.
  *
@@ -24,7 +24,7 @@ typedef struct {
   double block;
   uint64_t cold;
   int64_t cold_bytes;
-  bool flush;
+  bool flush, instructions; /* instructions: cold, too */
   int runs, blocks;
   double spread;
 } Timing;
@@ -40,6 +40,7 @@ static void set_cache(Timing *t) {
   if (t->flush || t->p.cache == CACHE_HOT) return;
   t->cold = t->p.cold_args;
   t->cold_bytes = t->p.cold_bytes;
+  t->instructions = t->cold_bytes > 0;
   if (t->p.cache == CACHE_MIXED) return;
   int64_t enough = 2 * dev_info(d)->l2_bytes;
   for (int i = 0; i < man->n_args && i < 64; i++)
@@ -68,7 +69,7 @@ static int launches(const Timing *t, double each, double block) {
 static double timed(Timing *t, int number, double *spent) {
   int ran = number;
   bool cold = (t->cold || t->cold_bytes > 0) && !t->flush;
-  double v = cold ? dev_time_cold(t->m, t->args, number, t->cold, t->cold_bytes, &ran)
+  double v = cold ? dev_time_cold(t->m, t->args, number, t->cold, t->cold_bytes, t->instructions, &ran)
                   : dev_time(t->m, t->args, number, t->flush);
   t->runs += ran;
   t->blocks++;
@@ -80,7 +81,7 @@ static double timed(Timing *t, int number, double *spent) {
 static bool quick(Timing *t, double probe, RunResult *out) {
   double x[64], lo = 1e30, hi = 0, spent = 0, stop = t->p.stop_above;
   int n = 0, m = launches(t, probe, t->block);
-  bool slow = probe > t->p.timeout_s / 20;
+  bool slow = probe > t->p.timeout_s / 20, instructions = t->instructions;
   bool doubtful = stop > 0 && probe > PROBE_DOUBTFUL * stop && probe > PROBE_SURE;
   if (slow || doubtful) m = 1; /* two single runs settle it */
   if (stop > 0 && probe > PROBE_HOPELESS * stop) {
@@ -88,8 +89,13 @@ static bool quick(Timing *t, double probe, RunResult *out) {
     out->cut = true;
     return false;
   }
+  t->instructions = false; /* they take a while to become cold: for what is not hopeless even with warm ones */
   for (; n < 64;) {
     double v = timed(t, m, &spent);
+    if (instructions && !t->instructions && !(stop > 0 && v > stop)) {
+      t->instructions = true;
+      continue;
+    }
     x[n++] = v;
     lo = v < lo ? v : lo;
     hi = v > hi ? v : hi;
@@ -98,6 +104,7 @@ static bool quick(Timing *t, double probe, RunResult *out) {
     if (n >= 3 && hi - lo <= 2 * AGREE * lo) break;
     if ((n >= 3 && spent >= QUICK_BUDGET) || (slow && n >= 2) || clock_now() > t->deadline) break;
   }
+  t->instructions = instructions;
   out->quick = f64_median(x, n);
   t->spread = spread(x, n);
   double limit = t->p.full_below > 0 ? t->p.full_below : stop;

@@ -38,8 +38,8 @@
  * entry's name with grid and block 1, whose "params" are informative: call the entry with all args and work. "align" is
  * what the text assumes of the pointer, in bytes. "bytes" of an argument are those from its first element to its last:
  * more than its elements have where it is a part of a larger tensor, whose rows lie apart. An argument is "constant": true if no kernel
- * of the network writes to it. Workspaces hold no data between
- * runs. An argument with "from_shape" and "axis" wants its data in another layout (Relayout) than the task has it: "shape" is
+ * of the network writes to it. Workspaces begin as zeros and belong to
+ * the program: it may leave counters there for its next run. An argument with "from_shape" and "axis" wants its data in another layout (Relayout) than the task has it: "shape" is
  * the new shape, "axis" names for each of its dimensions the original one.
  */
 #ifndef NS_PROGRAM_H

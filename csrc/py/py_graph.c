@@ -284,6 +284,7 @@ static PyObject *exec_get_attr(PyObject *self, void *what) {
   const PyExec *o = (PyExec *)self;
   if (!what) return PyBool_FromLong(graph_exec_captured(o->x));
   if (what == (void *)2) return PyLong_FromLong(graph_exec_early(o->x));
+  if (what == (void *)3) return PyBool_FromLong(graph_exec_beside(o->x));
   return PyLong_FromLongLong(graph_exec_bytes(o->x));
 }
 
@@ -291,6 +292,7 @@ static PyGetSetDef EXEC_GET[] = {
     {"captured", exec_get_attr, NULL, "True if runs replay a CUDA graph.", NULL},
     {"bytes", exec_get_attr, NULL, "Device memory of all storages.", (void *)1},
     {"early", exec_get_attr, NULL, "Kernels of the CUDA graph that begin while the ones before them end.", (void *)2},
+    {"beside", exec_get_attr, NULL, "True if some kernels of the CUDA graph run side by side.", (void *)3},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef EXEC_METHODS[] = {
     {"inputs", exec_inputs, METH_NOARGS, "[(name, (entry, shape, dtype)), ...] of inputs and parameters."},

@@ -292,6 +292,7 @@ static bool factors(Look *l, const IrReduce *r) {
   if (ir_kind(c, e) != IR_MUL) return refuse(l, "what it adds up is no product");
   DType sum = ir_type(c, r->src[0]);
   bool whole = dtype_eq(sum, DT_I32);
+  if (whole && !dtype_eq(ir_type(c, e), DT_I32)) return refuse(l, "its products wrap before they are added up");
   if (!whole && !is_float(sum, 32) && !is_float(sum, 16))
     return refuse(l, "its sum is neither float32 nor a 16-bit float, nor int32");
   l->v->sums = whole ? DT_I32 : DT_F32, l->v->half = false;
@@ -378,16 +379,19 @@ bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, Matr
 }
 
 const char *state_math(State *s) {
-  const char *mode = "strict";
+  /* by what products of float32 need, and whether others are added up in float16 */
+  static const char *const NAME[][2] = {{"strict", "fp16_accumulation"},
+                                        {"float32x3", "float32x3+fp16_accumulation"},
+                                        {"tf32", "tf32+fp16_accumulation"}};
+  int single = 0, halves = 0;
   for (int i = 0; i < s->stage.len; i++) {
     MatrixView v;
     const char *why;
     const MatrixTile *t = s->stage.at[i].matrix;
     if (!t || !matrix_view(s, i, false, state_inlined_bodies(s, false), &v, &why)) continue;
-    if (matrix_half_sums(t)) return "fp16_accumulation";
-    if (v.type.bits < 32) continue;
-    if (t->terms == 1) return "tf32";
-    if (t->terms == 3) mode = "float32x3";
+    if (matrix_half_sums(t)) halves = 1;
+    int needs = v.type.bits < 32 ? 0 : t->terms == 1 ? 2 : t->terms == 3;
+    if (needs > single) single = needs;
   }
-  return mode;
+  return NAME[single][halves];
 }

@@ -72,7 +72,9 @@ def mode_fits(mode, allowed):
 
 def unfit(mode):
     """What a schedule does that needs the mode, in words."""
-    return "adds products of float16 up in float16" if MATH_MODES[mode].half_sums else "multiplies float32 on tensor cores, in TF32"
+    row = MATH_MODES[mode]
+    does = ["multiplies float32 on tensor cores, in TF32"] * (row.single != "strict") + ["adds products of float16 up in float16"] * row.half_sums
+    return " and ".join(does)
 
 
 def needed_math(dag, steps):

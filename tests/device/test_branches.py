@@ -52,7 +52,7 @@ RUN = textwrap.dedent("""
     for i in range(3):
         print("run", i, file=sys.stderr, flush=True)
         x.run()
-    print(x.captured, x.early)
+    print(x.captured, x.early, x.beside)
 """)
 
 
@@ -95,7 +95,7 @@ def test_branches_come_behind_what_they_read(tmp_path):
     want = ["behind", PLAIN, "behind 1", EARLY, "behind 1", EARLY, EARLY, "behind 2 3", PLAIN, "behind 4"]
     lines, said = told(tmp_path)
     assert [" ".join([line.split()[0], *sorted(line.split()[1:])]) if line.startswith("behind") else line for line in lines] == want
-    assert said == ["True", "3"]
+    assert said == ["True", "3", "True"]
 
 
 def test_programs_with_workspaces_wait_for_themselves(tmp_path):
@@ -110,8 +110,27 @@ def test_programs_with_workspaces_wait_for_themselves(tmp_path):
 def test_where_they_run_one_after_the_other(tmp_path, how):
     """Memory of the caller for two values; not asked for; switched off; a driver without the function, or that fails."""
     lines, said = told(tmp_path, **how)
-    assert [line for line in lines if not line.startswith("behind")] == CHAIN and said == ["True", "4"]
+    assert [line for line in lines if not line.startswith("behind")] == CHAIN and said == ["True", "4", "False"]
     assert any(line.startswith("behind") for line in lines) == ("BESIDE" in how)
+
+
+def test_memory_that_is_used_again_is_waited_for(tmp_path):
+    """The second branch begins with x and writes where the first one has read: as a plan for a chain may have it."""
+
+    def of_a_chain(text):
+        g = json.loads(text)
+        g["nodes"][3]["inputs"] = [[0, 0, 0]]
+        g["attrs"]["storage_id"][1] = [0, 1, 2, 1, 3]
+        return json.dumps({**g, "branches": True})
+
+    lines, _ = told(tmp_path, ("f0", "f0", "f0", "f2"), graph=of_a_chain)
+    assert [line for line in lines if line.startswith("behind")] == ["behind", "behind 1", "behind 2", "behind 3", "behind 4"]
+
+
+def test_early_launches_alone_may_fail(tmp_path):
+    """Kernels run side by side then nevertheless."""
+    lines, said = told(tmp_path, EX="801")
+    assert said == ["True", "0", "True"] and EARLY not in lines[-9:]
 
 
 def test_a_chain_has_no_branches():

@@ -737,3 +737,52 @@ def test_what_is_refused():
         lowered(product(50, 37, 43), _core.Target("opencl"))
     with pytest.raises(ValueError, match="neither float32 nor a 16-bit float"):
         lowered(product(50, 37, 43, out="float64"))
+
+
+def test_counters_share_no_memory():
+    """Of last blocks: an int32 temporary before the product would leave its values there."""
+    a, b = te.placeholder((16, 64), "int32", name="A"), te.placeholder((64, 512), "int8", name="B")
+    e = te.compute((16, 64), lambda i, j: a[i, j] + 1, name="E")
+    f = te.compute((16, 64), lambda i, j: (e[i, j] * 1).astype("int8"), name="F")
+    r = te.reduce_axis((0, 64), name="k")
+    c = te.compute((16, 512), lambda i, j: te.sum(f[i, r].astype("int32") * b[r, j].astype("int32"), axis=r), name="C")
+    s = te.create_schedule(c.op)
+    for t in (e, f):
+        s[t].bind(s[t].op.axis[0], te.thread_axis("blockIdx.x"))
+        s[t].bind(s[t].op.axis[1], te.thread_axis("threadIdx.x"))
+    s[c].tensor_cores((16, 8, 32), (16, 8), 2, False, 2, 1, 0, False, 1, True)
+    rng = np.random.default_rng(0)
+    data = [rng.integers(-4, 5, [int(n) for n in t.shape]).astype(t.dtype) for t in (a, b, c)]
+    assert check_passes(s._core, CUDA, data, [a, b, c]) == []
+    names = [w["name"] for w in json.loads(_core.program(s._core, [a, b, c], CUDA, "f")[1])["work"]]
+    assert "counts" in names
+
+
+def test_products_that_wrap_are_none():
+    """int8 times int8 in int8, as the definition says, is not what tensor cores compute."""
+    a, b, r = te.placeholder((16, 64), "int8", name="A"), te.placeholder((64, 16), "int8", name="B"), te.reduce_axis((0, 64), name="k")
+    c = te.compute((16, 16), lambda i, j: te.sum((a[i, r] * b[r, j]).astype("int32"), axis=r), name="C")
+    s = scheduled(c, (16, 16, 32), (16, 8), 3)
+    with pytest.raises(ValueError, match="its products wrap before they are added up"):
+        _core.program(s._core, [a, b, c], CUDA, "f")
+
+
+def test_two_products_of_different_kinds():
+    """What both need is told, and blocks of a cluster read sums of either type."""
+    p, q = te.placeholder((16, 128), "int8", name="P"), te.placeholder((128, 16), "int8", name="Q")
+    u, v = te.placeholder((16, 32), "float16", name="U"), te.placeholder((32, 16), "float16", name="V")
+    x, y = te.placeholder((16, 32), "float32", name="X"), te.placeholder((32, 16), "float32", name="Y")
+    k = [te.reduce_axis((0, n), name=f"k{n}") for n in (128, 32)]
+    whole = te.compute((16, 16), lambda i, j: te.sum(p[i, k[0]].astype("int32") * q[k[0], j].astype("int32"), axis=k[0]), name="whole")
+    half = te.compute((16, 16), lambda i, j: te.sum(u[i, k[1]] * v[k[1], j], axis=k[1]), name="half")
+    single = te.compute((16, 16), lambda i, j: te.sum(x[i, k[1]] * y[k[1], j], axis=k[1]), name="single")
+    for first, terms in ((half, 2), (whole, 1)):
+        s = te.create_schedule([first.op, single.op])
+        s[first].tensor_cores((16, 16, 32), (16, 8), 2, False, 2, terms)
+        s[single].tensor_cores((16, 16, 8), (16, 8), 2, False, 2, 1)
+        args = [*((u, v) if first is half else (p, q)), x, y, first, single]
+        assert s._core.state(args).math() == ("tf32+fp16_accumulation" if first is half else "tf32")
+        source = _core.program(s._core, args, CUDA, "f")[0]
+        assert source.count("void ns_cluster_read_") == (1 if first is half else 2)
+        if _core.build_available("cuda")[0]:
+            assert _core.build(_core.Target("cuda", sm=90), source)[0]

@@ -297,9 +297,10 @@ def _allowed(dag, found, name):
     needs = needed_math(dag, steps)
     if mode_fits(needs, math_mode(PassContext.current().config)):
         return found
+    options = " and ".join(f'"nestsmith.allow_{m}"' for m in needs.split("+"))
     logger.warning(
-        '%s: the schedule that was found %s; this build does not allow that (PassContext\'s "nestsmith.allow_%s", compile\'s precision), '
-        "so the default schedule is used", name, unfit(needs), needs
+        "%s: the schedule that was found %s; this build does not allow that (PassContext's %s, compile's precision), so the default schedule "
+        "is used", name, unfit(needs), options
     )
     return None
 

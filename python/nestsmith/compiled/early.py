@@ -115,9 +115,9 @@ def _found(lib, device, branches):
     beside = side_by_side(text) if branches else None
     if beside:
         other = _Network(_with(lib, lib.kernels, beside), device)
-        its = other.best([choice])
+        its = other.best([choice]) if other.core.beside else choice
         now, then = _turns([lambda: network.seconds(choice), lambda: other.seconds(its)])
-        if then < MARGIN * now:
+        if other.core.beside and then < MARGIN * now:
             text, choice = beside, its
     return text, {name: network.versions[name][k] for name, k in choice.items()}
 
