@@ -35,7 +35,7 @@ typedef struct {
   int early;
   size_t max_window;
 } Cuda;
-enum { COPIES = 4 }; /* of 16 layers of 24 KB one takes 1.16 times as long with 4 and 1.14 with 8 as with one */
+enum { COPIES = 4 }; /* 16 layers of 24 KB of instructions, each a copy of one: 163 us as one, 182 as 4, 186 as 8 or 16 (an H100) */
 typedef struct {
   CUmodule mod;
   CUfunction *func;
