@@ -35,7 +35,8 @@ typedef struct {
   int early;
   size_t max_window;
 } Cuda;
-enum { COPIES = 4 }; /* 16 layers of 24 KB of instructions, each a copy of one: 163 us as one, 182 as 4, 186 as 8 or 16 (an H100) */
+/* 16 layers of 24 KB of instructions, each a copy of one: 163 us as one, 182 as 4, 186 as 8 or 16 (an H100). */
+enum { COPIES = 4 };
 typedef struct {
   CUmodule mod;
   CUfunction *func;
