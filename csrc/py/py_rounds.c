@@ -69,9 +69,10 @@ static uint64_t call_lot(void *self) {
 /* Arguments and outcome of a call. */
 typedef struct {
   PyRounds *p;
-  int n, task;
+  int n, n_layer, task;
   double *flop;
   int32_t *number; /* groups, candidates left, or tasks of results */
+  int32_t *layer;
   Rank *rank;
   const TuneLog *log;
   int flag;
@@ -264,18 +265,31 @@ static PyObject *log_places(PyObject *o, PyObject *groups) {
 static void do_new(void *arg) {
   Call *x = arg;
   x->p->arena = arena_new(&x->p->err);
-  x->p->r = rounds_new(x->p->arena, x->n, x->flop, x->number, (RunHooks){call_objective, call_unit, call_lot, x->p});
+  x->p->r = rounds_new(x->p->arena, x->n, x->flop, x->number, x->n_layer, x->layer,
+                       (RunHooks){call_objective, call_unit, call_lot, x->p});
+}
+/* The layer of each of n tasks, the last of which are variants of the layers in the list; NULL with the exception set. */
+static int32_t *layers(PyObject *variants, int n, int *n_layer) {
+  Py_ssize_t more = PySequence_Size(variants);
+  if (more > n) PyErr_Format(PyExc_ValueError, "%zd variants among %d tasks", more, n);
+  if (more < 0 || more > n) return NULL;
+  *n_layer = n - (int)more;
+  int32_t *of = numbers(variants, (int)more, 0, *n_layer - 1), *out = of ? py_calloc(n + 1, sizeof *out) : NULL;
+  for (int i = 0; out && i < n; i++) out[i] = i < *n_layer ? i : of[i - *n_layer];
+  PyMem_Free(of);
+  return out;
 }
 static PyObject *rounds_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  PyObject *flops, *groups, *chance;
+  PyObject *flops, *groups, *variants, *chance;
   Call x = {.n = 0};
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO", PY_NAMES("flops", "groups", "chance"), &PyList_Type, &flops,
-                                   &groups, &chance))
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OOO", PY_NAMES("flops", "groups", "variants", "chance"), &PyList_Type,
+                                   &flops, &groups, &variants, &chance))
     return NULL;
   x.n = (int)PyList_GET_SIZE(flops);
   x.flop = py_array(FIELD_DOUBLE, flops);
   x.number = !x.flop ? NULL : numbers(groups, x.n, -1, INT32_MAX);
-  x.p = x.number ? (PyRounds *)type->tp_alloc(type, 0) : NULL;
+  x.layer = x.number ? layers(variants, x.n, &x.n_layer) : NULL;
+  x.p = x.layer ? (PyRounds *)type->tp_alloc(type, 0) : NULL;
   if (x.p) {
     err_init(&x.p->err);
     x.p->chance = Py_NewRef(chance);
@@ -283,6 +297,7 @@ static PyObject *rounds_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   }
   PyMem_Free(x.flop);
   PyMem_Free(x.number);
+  PyMem_Free(x.layer);
   return (PyObject *)x.p;
 }
 static void rounds_drop(PyObject *o) {
@@ -391,12 +406,15 @@ static PyMethodDef FUNCTIONS[] = {{"rank", PY_KEYWORDS(f_rank),
 
 static const PyType_Slot ROUNDS_SLOTS[] = {{Py_tp_getattro, rounds_get}, {Py_tp_setattro, rounds_set}, {0, NULL}};
 static const PyClass CLASSES[] = {
-    PY_CLASS("Rounds", sizeof(PyRounds), .create = rounds_create, .drop = rounds_drop, .methods = METHODS,
-             .more = ROUNDS_SLOTS,
-             .doc = "Rounds(flops, groups, chance): a run over several tasks: what is known, and what to do next. "
-                    "chance: a random.Random. Attributes: best_costs, quick, task_cts, task_best_cts, task_trials, "
-                    "groups, dead, history: lists; ct, planned, best_ct, "
-                    "cur_score, best_score."),
+    PY_CLASS(
+        "Rounds", sizeof(PyRounds), .create = rounds_create, .drop = rounds_drop, .methods = METHODS,
+        .more = ROUNDS_SLOTS,
+        .doc = "Rounds(flops, groups, variants, chance): a run over several tasks: what is known, and what to do "
+               "next. variants: the layers of which the last tasks are variants; those before them are the layers, and "
+               "the objective is called with the best seconds of each. chance: a random.Random. Attributes: "
+               "best_costs, quick, task_cts, task_best_cts, task_trials, "
+               "groups, dead, history: lists; ct, planned, best_ct, "
+               "cur_score, best_score."),
     PY_CLASS("TuneLog", sizeof(PyLog), .type = &PyLog_Type, .create = log_create, .drop = log_drop,
              .methods = LOG_METHODS, .get = LOG_GETS,
              .doc = "TuneLog(path): what a log holds, read once. OSError if it cannot be read.")};

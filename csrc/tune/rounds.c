@@ -35,17 +35,25 @@ bool rounds_better(Rounds *r, int task, Rank x) {
 }
 
 static bool known(const TuneTask *t) { return t->best.seconds < KNOWN; }
-static bool all_known(const Rounds *r) {
+static bool is_variant(const Rounds *r, int task) { return task >= r->n_layer; }
+/* Seconds of the fastest task of a layer. */
+static double layer_best(const Rounds *r, int layer) {
+  double best = NO_SECONDS;
   for (int i = 0; i < r->n; i++)
-    if (!known(&r->task[i])) return false;
+    if (r->task[i].layer == layer) best = fmin(best, r->task[i].best.seconds);
+  return best;
+}
+static bool all_known(const Rounds *r) {
+  for (int i = 0; i < r->n_layer; i++)
+    if (layer_best(r, i) >= KNOWN) return false;
   return true;
 }
 
-static double objective_with(Rounds *r, int changed, double seconds) {
+static double objective_with(Rounds *r, int layer, double seconds) {
   ArenaMark mark = arena_mark(r->arena);
-  double *cost = arena_array(r->arena, double, r->n);
-  for (int i = 0; i < r->n; i++) cost[i] = i == changed ? seconds : r->task[i].best.seconds;
-  double v = r->hook.objective(r->hook.self, r->n, cost);
+  double *cost = arena_array(r->arena, double, r->n_layer);
+  for (int i = 0; i < r->n_layer; i++) cost[i] = i == layer ? seconds : layer_best(r, i);
+  double v = r->hook.objective(r->hook.self, r->n_layer, cost);
   arena_release(r->arena, mark);
   return v;
 }
@@ -85,10 +93,11 @@ static bool is_flying(const Rounds *r, int task) {
 }
 static bool is_free(const Rounds *r, int task) { return !r->task[task].dead && !is_flying(r, task); }
 
-/* How much the objective falls per second saved in a task. */
+/* How much the objective falls per second saved in a task's layer. */
 static double chain(Rounds *r, int task, double now) {
-  double best = r->task[task].best.seconds, step = best * (known(&r->task[task]) ? 1e-3 : 0.5);
-  return (now - objective_with(r, task, best - step)) / step;
+  int layer = r->task[task].layer;
+  double best = layer_best(r, layer), step = best * (best < KNOWN ? 1e-3 : 0.5);
+  return (now - objective_with(r, layer, best - step)) / step;
 }
 
 static int steepest(Rounds *r) {
@@ -99,7 +108,8 @@ static int steepest(Rounds *r) {
   for (int i = 0; i < r->n; i++) {
     const TuneTask *t = &r->task[i];
     row[i] = (SchedTask){t->best.seconds, t->rounds, t->history.len,         t->history.at,
-                         t->flop,         0,         group_best(r, i, NULL), !is_free(r, i)};
+                         t->flop,         0,         group_best(r, i, NULL), layer_best(r, t->layer),
+                         !is_free(r, i)};
     if (!row[i].dead) row[i].chain = chain(r, i, now), hopeful = hopeful || known(t);
   }
   for (int i = 0; hopeful && i < r->n; i++)
@@ -181,7 +191,8 @@ RoundEvent rounds_next(Rounds *r, const int32_t *left) {
     int task = r->stale ? -1 : next_task(r);
     if (task >= 0) {
       int64_t rest = r->o.total - r->planned;
-      r->searching = task, r->asked = rest < r->o.per_round ? (int32_t)rest : r->o.per_round;
+      int first = is_variant(r, task) && r->task[task].rounds == 0, n = (r->o.per_round + first) >> first;
+      r->searching = task, r->asked = rest < n ? (int32_t)rest : n;
       r->planned += r->asked;
       return (RoundEvent){ROUND_SEARCH, task, r->asked};
     }
@@ -216,11 +227,14 @@ void rounds_take(Rounds *r, int task, int n, const Rank *x) {
 
 /* ---- beginning ---- */
 
-Rounds *rounds_new(Arena *a, int n, const double *flop, const int32_t *group, RunHooks hook) {
+Rounds *rounds_new(Arena *a, int n, const double *flop, const int32_t *group, int n_layer, const int32_t *layer,
+                   RunHooks hook) {
   Rounds *r = arena_new_of(a, Rounds);
-  *r = (Rounds){.arena = a, .n = n, .hook = hook, .best_score = INFINITY, .searching = -1, .last = n - 1};
+  *r = (Rounds){
+      .arena = a, .n = n, .n_layer = n_layer, .hook = hook, .best_score = INFINITY, .searching = -1, .last = n - 1};
   r->task = arena_array(a, TuneTask, n);
-  for (int i = 0; i < n; i++) r->task[i] = (TuneTask){.best = {true, NO_SECONDS}, .flop = flop[i], .group = group[i]};
+  for (int i = 0; i < n; i++)
+    r->task[i] = (TuneTask){.best = {true, NO_SECONDS}, .flop = flop[i], .group = group[i], .layer = layer[i]};
   return r;
 }
 

@@ -6,11 +6,14 @@
 
 static double forecast(const SchedTask *t, double alpha, double beta, int window) {
   double backward = 0;
+  /* What a variant of a layer promises is to be faster than the fastest one: how far it is behind that is nobody's gain. */
+  double now = t->layer_best > 0 && t->layer_best < t->best ? t->layer_best : t->best;
   int last = t->rounds - 1, first = last - window;
-  if (last < t->n_history && first >= 0 && window > 0) backward = (t->history[last] - t->history[first]) / window;
+  if (now == t->best && last < t->n_history && first >= 0 && window > 0)
+    backward = (t->history[last] - t->history[first]) / window;
   double next = t->rounds > 0 ? t->best - t->best / t->rounds : 0, similar = 1e30 * beta;
   if (t->group_flops > 0) similar = beta * t->flop / t->group_flops;
-  double forward = (next < similar ? next : similar) - t->best;
+  double forward = (next < similar ? next : similar) - now;
   return t->chain * (alpha * backward + (1 - alpha) * forward);
 }
 

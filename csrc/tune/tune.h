@@ -44,6 +44,7 @@ typedef struct {
   int32_t n_history; const double *history; /* best after each round */
   double flop, chain;   /* operations; d objective / d best */
   double group_flops;   /* best throughput in its group, 0: no group */
+  double layer_best;    /* seconds of the fastest variant of its layer, itself included; 0: it is the only one */
   bool dead;
 } SchedTask;
 void sched_gradients(int n, const SchedTask *t, double alpha, double beta, int window, double *out); /* 0 for dead tasks */
@@ -85,6 +86,7 @@ typedef struct {
   VEC(double) history;        /* best after each round */
   double flop;
   int32_t group;              /* of tasks that should reach similar throughput; -1: none */
+  int32_t layer;              /* tasks of one layer are variants: the fastest will run */
   bool dead;                  /* gets no more rounds */
 } TuneTask;
 /* Of a run; `ordered`: what is searched next depends on results alone, not on when they come. */
@@ -96,16 +98,16 @@ typedef struct {
   bool round_robin, ordered;
 } RunOptions;
 enum { MAX_DEVICES = 1 << 16 };
-/* What the driver of a run is asked: the objective, to be minimised, and chance. All may raise. */
+/* What the driver of a run is asked: the objective of the layers' seconds, to be minimised, and chance. All may raise. */
 typedef struct {
-  double (*objective)(void *self, int n, const double *seconds);
+  double (*objective)(void *self, int n_layer, const double *seconds);
   double (*unit)(void *self);  /* uniform in [0, 1) */
   uint64_t (*lot)(void *self); /* seeds a draw among tasks */
   void *self;
 } RunHooks;
 typedef struct {
   Arena *arena; /* of all this */
-  int n;
+  int n, n_layer;
   TuneTask *task;
   RunHooks hook;
   RunOptions o;
@@ -119,8 +121,10 @@ typedef struct {
   bool stale;
 } Rounds;
 
-/* group: a number >= 0 or -1 for each task */
-Rounds *rounds_new(Arena *a, int n, const double *flop, const int32_t *group, RunHooks hook);
+/* group: a number >= 0 or -1 for each task. layer: of each task; the first n_layer tasks are of layers 0, 1, ..., those behind them are
+ * variants. */
+Rounds *rounds_new(Arena *a, int n, const double *flop, const int32_t *group, int n_layer, const int32_t *layer,
+                   RunHooks hook);
 void rounds_begin(Rounds *r, const RunOptions *o); /* a run, with what is known of the tasks already */
 /* What to do next. Whoever drives the run does it, says so, and asks again. */
 typedef enum {

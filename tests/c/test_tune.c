@@ -8,6 +8,8 @@
 
 enum { TASKS = 4, PER = 8, TRIALS = 30 * PER, LEFT = 6 };
 
+static const int32_t EACH[TASKS] = {0, 1, 2, 3}; /* layers without variants */
+
 static double weighted(void *self, int n, const double *s) {
   (void)self;
   double sum = 0;
@@ -37,7 +39,7 @@ static void play(void *arg) {
   x->a = arena_new(&x->err);
   const double flop[TASKS] = {1e6, 2e6, 3e6, 4e6};
   const int32_t group[TASKS] = {-1, 0, 0, -1};
-  Rounds *r = rounds_new(x->a, TASKS, flop, group, (RunHooks){weighted, unit, lot, &x->chance});
+  Rounds *r = rounds_new(x->a, TASKS, flop, group, TASKS, EACH, (RunHooks){weighted, unit, lot, &x->chance});
   rounds_begin(r, &x->o);
   int32_t left[LEFT] = {0};
   for (int searching = -1, n = 0;;) {
@@ -143,7 +145,7 @@ static void read_and_resume(void *arg) {
   f->log = log_read(f->a, f->path);
   const double flop[TASKS] = {1, 1, 1, 1};
   const int32_t none[TASKS] = {-1, -1, -1, -1}, task[] = {3, -1, 0};
-  Rounds *r = rounds_new(f->a, TASKS, flop, none, (RunHooks){.objective = weighted});
+  Rounds *r = rounds_new(f->a, TASKS, flop, none, TASKS, EACH, (RunHooks){.objective = weighted});
   rounds_begin(r, &USUAL);
   rounds_resume(r, f->log, task, true);
   for (int i = 0; i < TASKS; i++) f->trials[i] = r->task[i].trials, f->best[i] = r->task[i].best.seconds;
@@ -213,6 +215,36 @@ static void gradients_and_pick(void **state NS_UNUSED) {
   near(g[0], 0.8 * (2.0 * 1e9 / 1e13 - 3e-3));
 }
 
+/* Two layers, the first with two variants more: one that is 1.5 times as fast, one that is 3 times as slow. */
+static void variants_share_a_layers_rounds(void **state NS_UNUSED) {
+  Run x = {
+      .o = {
+          .alpha = 0.2, .beta = 2, .window = 3, .stop_all = 1e9, .stop_task = 1e9, .total = TRIALS, .per_round = PER}};
+  const double flop[TASKS] = {1, 1, 1, 1}, level[TASKS] = {3e-3, 2e-3, 2e-3, 9e-3};
+  const int32_t none[TASKS] = {-1, -1, -1, -1}, layer[TASKS] = {0, 1, 0, 0}, left[LEFT] = {0};
+  err_init(&x.err);
+  rng_seed(&x.chance, 5);
+  x.a = arena_new(&x.err);
+  Rounds *r = rounds_new(x.a, TASKS, flop, none, 2, layer, (RunHooks){weighted, unit, lot, &x.chance});
+  rounds_begin(r, &x.o);
+  int first[TASKS] = {0};
+  for (RoundEvent ev; (ev = rounds_next(r, left)).kind != ROUND_END;) {
+    if (ev.kind == ROUND_SEARCH) {
+      if (!r->task[ev.task].rounds) first[ev.task] = ev.n;
+      rounds_searched(r, ev.n);
+    } else if (ev.kind == ROUND_LAND) {
+      Rank rank = {false, level[ev.task] * (1 + 1.0 / (r->task[ev.task].rounds + 1))};
+      Rank all[PER];
+      for (int k = 0; k < PER; k++) all[k] = rank;
+      rounds_take(r, ev.task, first[ev.task] == PER || r->task[ev.task].rounds ? PER : PER / 2, all);
+    }
+  }
+  assert_true(first[0] == PER && first[1] == PER && first[2] == PER / 2 && first[3] == PER / 2);
+  near(r->score, r->task[2].best.seconds + 2 * r->task[1].best.seconds); /* of what will run */
+  assert_true(r->task[3].rounds <= 2 && r->task[0].rounds <= 4 && r->task[2].rounds > 8 && r->task[1].rounds > 8);
+  arena_free(x.a);
+}
+
 /* Tasks that picks for many seeds name, as bits. */
 static unsigned picks(int n, const SchedTask *t, int seeds) {
   double g[3];
@@ -243,6 +275,7 @@ int main(void) {
                                      cmocka_unit_test(what_counts),
                                      cmocka_unit_test(log_is_read_whatever_is_in_it),
                                      cmocka_unit_test(gradients_and_pick),
+                                     cmocka_unit_test(variants_share_a_layers_rounds),
                                      cmocka_unit_test(dead_tasks_are_never_picked)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,6 +242,12 @@ class ApplyHistoryBest(DispatchContext):
             return "log record" + (f" ({entry.math})" if entry.math != "strict" else "")
         return OTHER_SIZES if self._asked.get(workload_key) == "exact" else ""
 
+    def rank(self, target, workload_key):
+        """What the best record of exactly this workload is worth beside others for the target (architecture and model, stage of timing,
+        seconds): a tuple, the smaller the better. None without a record."""
+        entries = self._usable(target.kind.name, *decode_workload_key(workload_key))
+        return min((self._rank(target, e, 1) for e in entries), default=None)
+
     def report(self):
         """What was asked for and why what is missing is missing: {workload key: "exact" or the reason}."""
         return dict(self._asked)

@@ -15,6 +15,7 @@ from ..relay.extract import has_reduction
 from ..relay.packing import rewrites
 from ..relay.passes import PassContext
 from ..relay.pipeline import as_module, fuse_module, optimize
+from ..relay.transform.choose_forms import variants_of
 from ..target import Target
 from .compute_dag import ComputeDAG, LayoutRewriteOption
 from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext, tell_history
@@ -94,7 +95,7 @@ def _fused(mod, params, target, opt_level, layout=None):
     if layout:
         config["relay.ext.layout"] = layout
     with PassContext(opt_level, outer.required_pass, outer.disabled_pass, outer.instruments, config):
-        return fuse_module(optimize(mod, target, params))
+        return fuse_module(optimize(mod, target, params), target=target)
 
 
 def workload_keys(mod, params, target, opt_level):
@@ -102,12 +103,31 @@ def workload_keys(mod, params, target, opt_level):
     out = []
     for k in extract.collect_kernels(_fused(mod, params, target, opt_level), "vm_mod_")[0]:
         try:
-            dags = [ComputeDAG(lowering.lower_function(k.func, target, n).io) for n in lowering.NAMINGS] if k.static else []
+            dags = [ComputeDAG(low.io) for low in lowering.lowered(k.func, target)] if k.static else []
         except ValueError:
             continue
         if dags and has_reduction(dags[0]):
             out.append([decode_workload_key(d.workload_key()) for d in dags])
     return out
+
+
+class _Form:
+    """A fused function as a task: its tensors in each naming, its DAG and keys, which inputs are constants."""
+
+    def __init__(self, func, target, constant):
+        namings = lowering.lowered(func, target)
+        self.func, self.tensors = func, [low.io for low in namings]
+        self.dag, *alt = map(ComputeDAG, self.tensors)
+        self.key, self.alt_keys = self.dag.workload_key(), [d.workload_key() for d in alt]
+        self.constant = _constant_inputs(namings[0], constant)
+
+
+class _Layer:
+    """A fused function of a network: the form that is tuned first, other forms of it, and where it occurs."""
+
+    def __init__(self, form, others):
+        self.form, self.others = form, others
+        self.weight, self.names, self.places = 0, [], []
 
 
 def extract_tasks(
@@ -180,54 +200,47 @@ def extract_tasks(
         if not k.static:
             continue
         try:
-            low = lowering.lower_function(k.func, target, lowering.NAMINGS[0])
-            tensors, dag = low.io, ComputeDAG(low.io)
-            others = [lowering.lower_function(k.func, target, n).io for n in lowering.NAMINGS[1:]]
+            first, *others = [_Form(f, target, constant.get(id(k), frozenset())) for f in (k.func, *variants_of(k.func))]
         except ValueError as err:
             failed.append((k, err))
             continue
-        if not include_simple_tasks and not has_reduction(dag):
+        if not include_simple_tasks and not has_reduction(first.dag):
             continue
-        key = dag.workload_key()
-        if key in found:
-            found[key]["weight"] += k.count
-            found[key]["names"].append(k.name)
-            continue
-        found[key] = {
-            "dag": dag,
-            "tensors": tensors,
-            "weight": k.count,
-            "names": [k.name],
-            "layers": k.layers,
-            "alt_keys": [ComputeDAG(t).workload_key() for t in others],
-            "alt_tensors": others,
-            "constant": _constant_inputs(low, constant.get(id(k), frozenset())),
-        }
+        layer = found.setdefault(first.key, _Layer(first, others))
+        layer.weight += k.count
+        layer.names.append(k.name)
+        layer.places = layer.places or k.layers
     _tell_what_cannot_be_built([k.name for k in kernels if not k.static], failed, target, unsupported)
-    tasks, weights = [], []
     option = LayoutRewriteOption.get_target_default(target, True)
-    # without params nothing tells which matrices are weights: all are taken for them, as TVM does
-    for key, f in found.items():
-        register_workload_tensors(key, f["tensors"])
-        for alt, tensors in zip(f["alt_keys"], f["alt_tensors"]):
-            register_workload_tensors(alt, tensors)
+
+    def task_of(form, names, places):
+        for key, tensors in zip((form.key, *form.alt_keys), form.tensors):
+            register_workload_tensors(key, tensors)
         task = SearchTask(
-            compute_dag=ComputeDAG(key),
-            workload_key=key,
+            compute_dag=ComputeDAG(form.key),
+            workload_key=form.key,
             target=target,
             target_host=target_host,
             hardware_params=hardware_params,
-            layout_rewrite_option=rewrites(option, f["dag"], f["constant"], target) if nbytes else option,
-            desc=",".join(f["names"]),
+            # without params nothing tells which matrices are weights: all are taken for them, as TVM does
+            layout_rewrite_option=rewrites(option, form.dag, form.constant, target) if nbytes else option,
+            desc=",".join(names),
         )
-        task.alt_keys = f["alt_keys"]
-        task.constant_inputs, task.constant_bytes = f["constant"], nbytes
-        task.layers = f["layers"]
+        task.alt_keys, task.layers = form.alt_keys, places
+        task.constant_inputs, task.constant_bytes = form.constant, nbytes
+        return task
+
+    tasks, weights = [], []
+    for layer in found.values():
+        task = task_of(layer.form, layer.names, layer.places)
+        others = [f for f in layer.others if f.key not in found]
+        names = [f"vm_mod_{extract.fused_name(f.func)} (form {n})" for n, f in enumerate(others, 2)]
+        task.variants = tuple(task_of(f, [name], layer.places) for f, name in zip(others, names))
         tasks.append(task)
-        weights.append(f["weight"])
+        weights.append(layer.weight)
     if dump_workload_to_dag_log is not None:
         with open(dump_workload_to_dag_log, "w") as out:
-            json.dump({t.workload_key: str(t.compute_dag) for t in tasks}, out)
+            json.dump({t.workload_key: str(t.compute_dag) for task in tasks for t in (task, *task.variants)}, out)
     return tasks, weights
 
 
@@ -271,6 +284,15 @@ class _Provider(schedules.Provider):
                 return keys, _allowed(dags[0], found, name)
         register_workload_tensors(keys[0], list(dags[0].tensors))
         return keys, _allowed(dags[0], context.query(target, keys[0], has_reduction(dags[0]), dags[0], name), name)
+
+    def rank(self, target, variants):
+        keys, context = [ComputeDAG(tensors).workload_key() for tensors in variants], DispatchContext.current
+        while context is not None:
+            ranks = [context.rank(target, key) for key in keys] if isinstance(context, ApplyHistoryBest) else []
+            if known := [r for r in ranks if r is not None]:
+                return min(known)
+            context = getattr(context, "_old_ctx", None)
+        return None
 
     def origin(self, target, keys):
         context = DispatchContext.current

@@ -215,6 +215,7 @@ class SearchTask:
             else layout_rewrite_option
         )
         self.constant_inputs, self.constant_bytes = (), 0  # weights of a network, and what all its weights take
+        self.variants = ()  # tasks that compute the same in other ways (`relay.winograd` = "measured")
         self.task_input_names = self._register_inputs(task_inputs, task_inputs_overwrite, task_inputs_save_to_file)
         self.given_inputs = None  # arrays by position instead of by name: what `ref_input` of a template's runner says
         self._engine = None

@@ -154,6 +154,7 @@ class TaskScheduler:
     Parameters
     ----------
     tasks : list of SearchTask
+        One per layer. Their `variants` are tuned, too, behind them in `TaskScheduler.tasks`; the fastest of a layer counts.
     task_weights : list of int, optional
         How often each task occurs; the objective is then the weighted sum of costs.
     objective_func : callable, optional
@@ -217,6 +218,9 @@ class TaskScheduler:
         assert strategy in ("gradient", "round-robin"), f"strategy={strategy!r}: expected 'gradient' or 'round-robin'"
         if task_weights is not None and len(task_weights) != len(self.tasks):
             raise ValueError(f"{len(task_weights)} task weights for {len(self.tasks)} tasks")
+        self.layers = len(self.tasks)
+        self._variant_of = [i for i, t in enumerate(self.tasks) for _ in t.variants]
+        self.tasks += [v for t in self.tasks for v in t.variants]
         self.task_weights = task_weights
         if objective_func is not None:
             self.objective_func = objective_func
@@ -234,7 +238,7 @@ class TaskScheduler:
         )
         self._make_groups()
         groups = [self.tag_to_group_id.get(tag, -1) for tag in self._tags]
-        self._rounds = _core.Rounds(self.flop_cts, groups, random.Random(0 if seed is None else seed))
+        self._rounds = _core.Rounds(self.flop_cts, groups, self._variant_of, random.Random(0 if seed is None else seed))
         self.early_stopping_all = self.early_stopping_task = NEVER
         self._rounds.score(self._compute_score)
         self.tune_option = self.measurer = self.search_policies = None
@@ -253,6 +257,14 @@ class TaskScheduler:
     ct, best_ct, cur_score = map(_of_run, ("ct", "best_ct", "cur_score"))
     dead_tasks = property(lambda self: _Dead(self._rounds), doc="Tasks that get no more rounds, as a set.")
     task_costs_history = property(lambda self: self._rounds.history, doc="The best cost after each round of each task.")
+
+    @property
+    def layer_costs(self):
+        """The best seconds of each layer: of the fastest of its variants."""
+        costs = self.best_costs[: self.layers]
+        for i, cost in zip(self._variant_of, self.best_costs[self.layers :]):
+            costs[i] = min(costs[i], cost)
+        return costs
 
     @property
     def best_score(self):
@@ -386,10 +398,10 @@ class TaskScheduler:
 
     def _round_size(self, tune_option):
         """Candidates per round: every task without a record gets one round at least."""
-        size, needed = tune_option.round_size(len(self.tasks)), len(self.tasks)
+        size, needed = tune_option.round_size(self.layers), self.layers
         if size <= 0 and self.load_log_file and self.seed is None:
             held = Holdings.of_log(self.load_log_file)
-            needed = max(1, sum(not held.count(names, *self._machine()) for names in self._workloads()))
+            needed = max(1, sum(not held.count(names, *self._machine()) for names in self._workloads()[: self.layers]))
             size = tune_option.round_size(needed)
         if size <= 0:
             raise ValueError(
@@ -430,7 +442,7 @@ class TaskScheduler:
     def _check_any_valid(self):
         """RuntimeError if a run ended without a single valid result."""
         nothing = len(self.dead_tasks) == len(self.tasks) or (self.measurer.trials > 0 and self.measurer.valid == 0)
-        if all(c >= 1e9 for c in self.best_costs) and nothing:
+        if all(c >= 1e9 for c in self.layer_costs) and nothing:
             raise RuntimeError(
                 "no task has a valid result; failures: "
                 + (", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5)) or "nothing could be sampled")
@@ -568,7 +580,7 @@ class TaskScheduler:
         if cause:
             progress.say(f"task {task} ({self.tasks[task].desc}) is given up: too many failures in a row ({cause})")
             self.dead_tasks.add(task)
-        known, n = sum(c < 1e9 for c in self.best_costs), len(self.tasks)
+        known, n = sum(c < 1e9 for c in self.layer_costs), self.layers
         progress.set_estimate(*(self.cur_score, "") if known == n else (None, f"{known} of {n} tasks"))
         progress.round_line()
         self._call("post_tune", task)
@@ -589,7 +601,7 @@ class TaskScheduler:
     def _restore_status(self, log_file, num_measures_per_round):
         """Takes rounds, best costs and history from a log."""
         self._begin_rounds(num_measures_per_round)
-        held, few = Holdings.of_log(log_file), self.tune_option.num_measure_trials < len(self.tasks)
+        held, few = Holdings.of_log(log_file), self.tune_option.num_measure_trials < self.layers
         if held.log:
             mine = {(w, *self._machine()): i for i, names in enumerate(self._workloads()) for w in names}
             # few trials are for the tasks that promise most, not for a first round of each
@@ -607,7 +619,7 @@ class TaskScheduler:
 
     def _tell_restored(self, held, used):
         """How much of the log is of use; where nothing is, a warning."""
-        tasks = list(zip(self._workloads(), map(bool, self.task_trials)))
+        tasks = list(zip(self._workloads(), map(bool, self.task_trials)))[: self.layers]
         if not used:
             logger.warning("TaskScheduler: nothing to go on from: %s", held.verdict(tasks, *self._machine()))
             return
@@ -636,7 +648,7 @@ class TaskScheduler:
         )
 
     def _summary(self):
-        missing = [i for i, c in enumerate(self.best_costs) if c >= 1e9]
+        missing = [i for i, c in enumerate(self.layer_costs) if c >= 1e9]
         m = self.measurer
         failed = ", ".join(f"{c} {n}" for c, n in m.causes.most_common(4))
         per = (time.time() - self.tic) / max(1, self.ct)
@@ -734,7 +746,7 @@ class PrintTableInfo(TaskSchedulerCallback):
             what = f"| {desc:>{wide}} " if full else ""
             out.append(f"| {i:4d} {what}| {latency:>12} | {speed:>14} | {s.task_trials[i]:6d} |")
         out.append(rule)
-        none = sum(c >= 1e9 for c in s.best_costs)
+        none = sum(c >= 1e9 for c in s.layer_costs)
         total = f"{s.cur_score * 1e3:.3f}" if not none else "-"
         trials = f"{s.restored + s.ct} (+{s.ct})" if s.restored else f"{s.ct}"
         out.append(
@@ -742,7 +754,7 @@ class PrintTableInfo(TaskSchedulerCallback):
             f"Next ID: {task_id if task_id >= 0 else '-'}\t"
         )
         if none and s.ct:
-            out.append(f"- = no valid measurement yet: {none} of {len(s.tasks)} tasks")
+            out.append(f"- = no valid measurement yet: {none} of {s.layers} tasks")
         return "\n".join(out)
 
 
@@ -790,6 +802,6 @@ class LogEstimatedLatency(TaskSchedulerCallback):
     def post_tune(self, task_scheduler, task_id):
         """Appends a line."""
         s = task_scheduler
-        total = f"{s.cur_score * 1e3:.3f}" if all(c < 1e9 for c in s.best_costs) else "N/A"
+        total = f"{s.cur_score * 1e3:.3f}" if all(c < 1e9 for c in s.layer_costs) else "N/A"
         seconds = f"{time.time() - s.tic:.0f}"
         self._write(s, "a", f"ElapsedTime(s)\t{seconds}\tEstimatedLatency(ms)\t{total}\tTrials\t{s.ct}\n")

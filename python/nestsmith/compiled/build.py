@@ -204,7 +204,7 @@ def _context(layout, target, precision, early=False):
     config |= {_OVERLAP: bool(asked), _BRANCHES: bool(PassContext.current().config.get(_BRANCHES))}
     config["relay.early_twins"] = bool(early and asked is None and target.kind.name == "cuda")
     if "cpu" in target.keys or target.has_tensor_cores:
-        config["relay.winograd"] = "fastest"
+        config["relay.winograd"] = PassContext.current().config.get("relay.winograd", "measured")
     if "cpu" in target.keys:
         config |= dict.fromkeys(_ON_CPUS, True)
     if "gpu" in target.keys:

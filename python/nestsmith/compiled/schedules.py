@@ -117,7 +117,7 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
         Trials that were still to be made when it began.
     """
     recorded = _recorded_trials(tasks, target, log)
-    have, new = sum(recorded), recorded.count(0)
+    have, new = sum(recorded) + sum(_recorded_trials([v for t in tasks for v in t.variants], target, log)), recorded.count(0)
     left = (trials if trials is not None else PER_TASK * len(tasks)) - have
     if left <= 0 or not tasks:
         if verbose:

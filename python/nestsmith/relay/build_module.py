@@ -119,15 +119,14 @@ def _prepare(kernel, target, provider, templates, constant):
         return p, None
     if not kernel.static:
         raise TVMValueError(f"{kernel.name}: a dimension is known only at run time; give all shapes before building")
-    low = lowering.lower_function(kernel.func, target)
+    low, *others = lowering.lowered(kernel.func, target) if provider else [lowering.lower_function(kernel.func, target)]
     where = {t: i for i, t in enumerate(low.params)}
     p.arg_index = [where[t] for t in low.io[: len(low.io) - len(low.outputs)]]
     p.dag = _core.ComputeDAG(low.io)
     p.products = _products(p.dag, target)
     found = None
     if provider:
-        others = [lowering.lower_function(kernel.func, target, names).io for names in lowering.NAMINGS[1:]]
-        p.keys, found = provider.find(target, [low.io, *others], p.name)
+        p.keys, found = provider.find(target, [low.io, *(other.io for other in others)], p.name)
         p.key = p.keys[0]
     p.found = found is not None
     if p.found:
@@ -214,11 +213,19 @@ def _can_join(target, templates):
     return target.kind.device_type == 1 and not templates
 
 
+def _rank(func, target, provider):
+    """What the records of a fused function are worth, the smaller the better, or None."""
+    try:
+        return provider.rank(target, [low.io for low in lowering.lowered(func, target)])
+    except ValueError:  # the build tells, should it be built
+        return None
+
+
 def compile_module(mod, target):
     """(fused module, programs by the id of every call, distinct programs) of an optimized module."""
     provider, templates = schedules.asked(), schedules.templates()
     config = PassContext.current().config
-    fused = fuse_module(mod)
+    fused = fuse_module(mod, target=target, rank=provider and (lambda func: _rank(func, target, provider)))
     if config.get("relay.join_in_place") and _can_join(target, templates):
         fused = JoinInPlace()(fused)
     kernels, calls = extract.collect_kernels(fused, "tvmgen_default_")

@@ -35,6 +35,7 @@ __all__ = [
     "rewrite",
     "free_vars",
     "children",
+    "is_primitive_call",
     "with_children",
     "count_refs",
     "bind",
@@ -438,6 +439,11 @@ def with_children(e, new):
     if isinstance(e, If):
         return If(*new, e.span)
     return e
+
+
+def is_primitive_call(e):
+    """Whether an expression calls a fused function."""
+    return isinstance(e, Call) and isinstance(e.op, Function) and e.op.is_primitive
 
 
 def rewrite(expr, visit):

@@ -7,7 +7,7 @@ import hashlib
 
 import numpy as np
 
-from .expr import Call, Constant, Function, GlobalVar, Tuple, TupleGetItem, Var, post_order
+from .expr import Call, Constant, GlobalVar, Tuple, TupleGetItem, Var, is_primitive_call, post_order
 from .ty import TupleType
 
 __all__ = ["Kernel", "collect_kernels", "constants_of", "has_reduction", "structural_key", "fused_name", "string_hash"]
@@ -98,7 +98,7 @@ def collect_kernels(mod, prefix=""):
         for e in post_order(mod[fname].body):
             if isinstance(e, GlobalVar):
                 todo.append(e.name_hint)
-            if not (isinstance(e, Call) and isinstance(e.op, Function) and e.op.is_primitive):
+            if not is_primitive_call(e):
                 continue
             key = structural_key(e.op)
             k = by_key.get(key)

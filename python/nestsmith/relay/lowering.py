@@ -13,7 +13,7 @@ from .expr import Call, Constant, Tuple, TupleGetItem, Var, post_order
 from .op.blocks import relayout
 from .ty import TupleType
 
-__all__ = ["lower_function", "Lowered", "NAMINGS", "NotLowerable", "refusal"]
+__all__ = ["lower_function", "lowered", "Lowered", "NAMINGS", "NotLowerable", "refusal"]
 
 # (placeholder names, pooling names): the default one first, then that of releases since 0.11.
 NAMINGS = (("placeholder", "tensor"), ("p", "pool"))
@@ -128,6 +128,11 @@ def lower_function(func, target, names=NAMINGS[0], instead=None):
     shapes. `instead`: (call, inputs) -> another definition of a call, or None for the usual one."""
     with naming(placeholders=names[0], pooling=names[1]):
         return _lower(func, target, instead)
+
+
+def lowered(func, target):
+    """A primitive function in the naming of each release, the default one first: list of `Lowered`. Raises as `lower_function`."""
+    return [lower_function(func, target, names) for names in NAMINGS]
 
 
 def refusal(failed, target):

@@ -29,7 +29,7 @@ _CONFIGS = {
     "relay.ToMixedPrecision.early_casts": "bool: ToMixedPrecision casts what is reshaped before it is",
     "relay.ToMixedPrecision.keep_orig_output_dtype": "bool: results of ToMixedPrecision keep their type",
     "relay.ext.layout": "str: layout of convolutions in task extraction and build ('' keeps the model's)",
-    "relay.winograd": "str: 'auto' (default), 'never', 'always' or 'fastest' for 3x3 stride-1 NHWC convolutions; never with TF32",
+    "relay.winograd": "str: 'auto' (default), 'never', 'always', 'fastest' or 'measured' for 3x3 stride-1 NHWC convolutions; never with TF32",
     "relay.column_weights": "bool: ColumnWeights runs, for dense layers of many rows on GPUs",
     "relay.for_tensor_cores": "bool: ForTensorCores runs: channels and weights of convolutions as tensor cores copy them best",
     "relay.early_twins": "bool: programs for CUDA are compiled without waits, with them, and so that the next one may begin, to be compared",

@@ -65,8 +65,9 @@ def optimize(mod, target, params=None, opt_level=None):
         )(mod)
 
 
-def fuse_module(mod, opt_level=None):
-    """FuseOps on an optimized module."""
+def fuse_module(mod, opt_level=None, target=None, rank=None):
+    """FuseOps on an optimized module and, where `relay.winograd` is "measured", ChooseForms for the target, by the rank of records."""
     ctx = _t.PassContext.current()
     level = ctx.opt_level if opt_level is None else opt_level
-    return T.FuseOps(level)(mod)
+    fused = T.FuseOps(level)(mod)
+    return T.ChooseForms(target, rank)(fused) if target and ctx.config.get("relay.winograd") == "measured" else fused

@@ -16,6 +16,8 @@ def _value(v):
         return "[" + ", ".join(map(_value, v)) + "]"
     if isinstance(v, float):
         return f"{v:g}f"
+    if isinstance(v, Function):
+        return f"fn/{len(v.params)}"
     return str(v)
 
 

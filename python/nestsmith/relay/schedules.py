@@ -42,6 +42,11 @@ class Provider:
         """
         raise NotImplementedError
 
+    def rank(self, target, variants):
+        """What the records of a function are worth beside those of functions that compute the same: the smaller the better. None if there
+        are none. `variants`: as in `find`."""
+        raise NotImplementedError
+
     def origin(self, target, keys):
         """Where the schedule that `find` gave for a function with these keys comes from: a few words for reports."""
         return "log record"

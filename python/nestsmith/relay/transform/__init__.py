@@ -3,6 +3,7 @@
 from ..passes import Pass, PassContext, Sequential, function_pass, module_pass
 from .alter_layout import AlterOpLayout
 from .basic import DeadCodeElimination, InferType, RemoveUnusedFunctions
+from .choose_forms import ChooseForms
 from .column_weights import ColumnWeights
 from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
 from .convert_layout import ConvertLayout, LayoutConfig
@@ -38,6 +39,7 @@ __all__ = [
     "DefuseOps",
     "FuseOps",
     "CanonicalizeCast",
+    "ChooseForms",
     "CanonicalizeOps",
     "CombineParallelBatchMatmul",
     "CombineParallelConv2D",

@@ -11,29 +11,31 @@ from __future__ import annotations
 
 from .. import op, schedules
 from .. import passes as _t
-from ..expr import Call, Tuple, TupleGetItem, rewrite, with_children
+from ..expr import Call, Tuple, TupleGetItem, free_vars, rewrite, with_children
 from ..infer import infer_type
 from ..op import nn
-from ..op.nn.winograd import is_gpu, is_mali, kind_of, winograd_tile
+from ..op.nn.winograd import is_gpu, transforms_weight, winograd_tile
 from ..op.tensor import BINARY, COMPARE
 from ..ty import Any
 from .blocks import blocked
 
-__all__ = ["AlterOpLayout", "winograd_tile"]
+__all__ = ["AlterOpLayout", "in_tiles", "may_alter", "winograd_tile"]
 
 _BROADCAST = {*BINARY, *COMPARE}
 
 
-def transforms_weight(target):
-    """Whether the Winograd weight is transformed ahead of time on this target (elsewhere the task contains the
-    transform)."""
-    return not is_gpu(target) or is_mali(target) or kind_of(target) in ("cuda", "rocm", "vulkan")
+def may_alter(call, target):
+    """Whether the form of a convolution is chosen among graph passes: not where the task contains the transform, nor where a template is
+    to compute it."""
+    templates = schedules.templates()
+    return transforms_weight(target) and not (templates and templates.prefers(call, target))
 
 
-def _winograd(call, tile, by_rows):
+def in_tiles(call, tile, target, config):
+    """A convolution call in Winograd's form, whose weight is transformed on the way."""
     weight = op.transpose(call.args[1], (3, 2, 0, 1))
     a = dict(call.attrs, out_layout=call.attrs.out_layout or "NHWC")
-    if by_rows:
+    if config.get("relay.winograd") in ("fastest", "measured") and not is_gpu(target):
         a["by_rows"] = True
     new = nn.contrib_conv2d_winograd_without_weight_transform(
         call.args[0], nn.contrib_conv2d_winograd_weight_transform(weight, tile), tile, **a
@@ -83,11 +85,12 @@ def AlterOpLayout(target):
         infer_type(func)
 
         def visit(old, new):
-            if isinstance(new, Call) and transforms_weight(target) and not (templates and templates.prefers(old, target)):
-                tile = winograd_tile(new, target, ctx.config) if new.op_name == "nn.conv2d" else None
-                if tile:
-                    return _winograd(new, tile, ctx.config.get("relay.winograd") == "fastest" and not is_gpu(target))
-            return new
+            if not isinstance(new, Call) or new.op_name != "nn.conv2d" or not may_alter(old, target):
+                return new
+            if ctx.config.get("relay.winograd") == "measured" and not free_vars(old.args[1]):
+                return new  # ChooseForms will see to it
+            tile = winograd_tile(new, target, ctx.config)
+            return in_tiles(new, tile, target, ctx.config) if tile else new
 
         func = rewrite(func, visit)
         if templates and not schedules.asked():

@@ -24,6 +24,7 @@ from ..expr import (
     TupleGetItem,
     Var,
     children,
+    is_primitive_call,
     post_order,
     rewrite,
     with_children,
@@ -392,7 +393,7 @@ def FuseOps(fuse_opt_level=-1):
 @_t.function_pass(opt_level=0, name="DefuseOps")
 def _defuse(func, mod, ctx):
     def visit(old, new):
-        if isinstance(new, Call) and isinstance(new.op, Function) and new.op.is_primitive:
+        if is_primitive_call(new):
             table = {id(p): a for p, a in zip(new.op.params, new.args)}
             return rewrite(new.op.body, lambda o, n: table.get(id(o), n))
         return new

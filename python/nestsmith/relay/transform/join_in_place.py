@@ -11,16 +11,12 @@ import math
 
 from ... import _core
 from .. import passes as _t
-from ..expr import Call, Function, Tuple, children, post_order, rewrite
+from ..expr import Call, Function, Tuple, children, is_primitive_call, post_order, rewrite
 from ..ty import TensorType
 
 __all__ = ["JoinInPlace"]
 
 MOST = 2**31 - 1  # elements: indices have 32 bits
-
-
-def _primitive(e):
-    return isinstance(e, Call) and isinstance(e.op, Function) and e.op.is_primitive
 
 
 def _joins(e):
@@ -41,7 +37,7 @@ def _sized(t):
 def _may_be_part(e, axis, readers):
     """Whether what makes `e` can write it into a larger tensor, joined along an axis: a kernel of its own, whose rows are whole vectors."""
     if (
-        not _primitive(e)
+        not is_primitive_call(e)
         or e.op.attrs.get("reshape_only")
         or _joins(e)
         or readers[id(e)] != 1
@@ -60,7 +56,7 @@ def _found(body):
         for c in children(e):
             readers[id(c)] = readers.get(id(c), 0) + 1
     for e in order:
-        if not _primitive(e) or not _joins(e) or not _sized(e.checked_type):
+        if not is_primitive_call(e) or not _joins(e) or not _sized(e.checked_type):
             continue
         shape = e.checked_type.shape
         axis = e.op.body.attrs.axis % len(shape)

@@ -10,7 +10,7 @@ from ..layout import Plan, layout
 from ..registry import ALWAYS, ANCHOR, call, register, tensor
 from .product import parts_of_sum
 from .util import SPATIAL, check_window, layout_axes, paddings, per_axis, product_type, window_out
-from .winograd import winograd_tile
+from .winograd import transforms_weight, winograd_tile
 
 __all__ = ["conv1d", "conv2d", "conv3d", "conv2d_transpose", "contrib_conv2d_nchwc", "conv_axes", "is_depthwise"]
 
@@ -155,6 +155,14 @@ def _is_pointwise(call):
     )
 
 
+def _transformed_in_task(call, target):
+    """Whether a call has Winograd's form, and the weight is not transformed ahead of time."""
+    config = PassContext.current().config
+    if target is None or (config.get("relay.winograd") == "measured" and transforms_weight(target)):
+        return False  # graph passes chose
+    return winograd_tile(call, target, config) is not None
+
+
 def _conv2d_loops(a, x, c, target):
     data, weight = x
     strides, padding, dilation = list(a.strides), list(a.padding), list(a.dilation)
@@ -166,8 +174,7 @@ def _conv2d_loops(a, x, c, target):
             pixels = topi.reshape(data, (topi.util.prod(data.shape[:3]), ci))
             product = topi.nn.matmul_in_parts(pixels, topi.reshape(weight, (ci, co)), parts)
             return topi.reshape(product, (*data.shape[:3], co))
-    tile = winograd_tile(c, target, PassContext.current().config) if target is not None else None
-    if tile:  # only where the weight is not transformed ahead of time
+    if _transformed_in_task(c, target):
         return topi.nn.conv2d_winograd_nhwc(data, weight, strides, padding, dilation, dtype)
     depthwise = is_depthwise(c)
     if depthwise and (a.data_layout, a.kernel_layout) == ("NCHW", "OIHW"):

@@ -58,9 +58,24 @@ def is_mali(target):
     return "mali" in target.keys or getattr(target, "device_name", "") == "mali"
 
 
+def transforms_weight(target):
+    """Whether the Winograd weight is transformed ahead of time on this target (elsewhere the task contains the
+    transform)."""
+    return not is_gpu(target) or is_mali(target) or kind_of(target) in ("cuda", "rocm", "vulkan")
+
+
 def winograd_tile(call, target, config):
     """The output tile of the Winograd form of a convolution call, or None if the direct form is used (spec 08 §5.4). `config`: of
     the PassContext."""
+    return forms(call, target, config)[0] or None
+
+
+DIRECT = 0  # a form; the others are Winograd's output tiles
+
+
+def forms(call, target, config):
+    """The forms that may be the fastest of a convolution call, the most promising first: `DIRECT` and Winograd's output tiles. There is
+    more than one where `relay.winograd` is "measured"."""
     a, mode = call.attrs, config.get("relay.winograd", "auto")
     if (
         mode == "never"
@@ -70,30 +85,44 @@ def winograd_tile(call, target, config):
         or a.data_layout != "NHWC"
         or a.kernel_layout != "HWIO"
     ):
-        return None
+        return (DIRECT,)
     data, weight = (x.checked_type for x in call.args)
     kh, kw, _, co = weight.shape
     if "float" not in data.dtype or "float" not in weight.dtype:
-        return None
+        return (DIRECT,)
     if sum_type(call.checked_type.dtype) != sum_type(weight.dtype):  # the transformed weight would be less exact
-        return None
+        return (DIRECT,)
     if (kh, kw) != (3, 3) or tuple(a.strides) != (1, 1) or tuple(a.dilation) != (1, 1):
-        return None
+        return (DIRECT,)
     h = data.shape[1]
     if any(isinstance(d, Any) for d in (*data.shape, co)):
-        return None
+        return (DIRECT,)
     if is_mali(target):
-        return 4 if h % 4 == 0 else 2
-    if mode == "fastest" and target.has_tensor_cores and data.dtype in ("float16", "bfloat16"):
-        return None  # tensor cores compute it
-    if is_gpu(target):
+        return (4 if h % 4 == 0 else 2,)
+    closed = mode in ("fastest", "measured")
+    if closed and target.has_tensor_cores and data.dtype in ("float16", "bfloat16"):
+        return (DIRECT,)  # tensor cores compute it
+    sizes = (*map(int, data.shape), int(co))
+    if closed and is_gpu(target):
         direct = _DIRECT_LANES if target.has_tensor_cores and data.dtype == "float32" else _DIRECT_LOOPS
-        return _fastest_on_gpu(*map(int, data.shape), int(co), direct) if mode == "fastest" else 4 if h % 8 == 0 else 2
+        return _near(_costs_on_gpu(*sizes, direct), mode)
+    if is_gpu(target):
+        return (4 if h % 8 == 0 else 2,)
     if "arm_cpu" in target.keys:
-        return None
-    if mode == "fastest":
-        return _fastest_tile(*map(int, data.shape), int(co), _core.cpu_vector_bytes(target.mcpu))
-    return 4 if 64 < co < 512 or mode == "always" else None
+        return (DIRECT,)
+    if closed:
+        return _near(_costs_on_cpu(*sizes, _core.cpu_vector_bytes(target.mcpu)), mode)
+    return (4 if 64 < co < 512 or mode == "always" else DIRECT,)
+
+
+# How many times the cost of the best form another one may have and be measured all the same: closed forms are that far off.
+_RIVAL = 1.35
+
+
+def _near(cost, mode):
+    """The forms {form: cost} in the order of their cost: the best one, or all that are near it if they are to be measured."""
+    order = sorted(cost, key=cost.get)
+    return tuple(f for f in order if mode == "measured" and cost[f] <= _RIVAL * cost[order[0]]) or (order[0],)
 
 
 # In floating-point operations of a product at full speed: a byte of a weight, which comes from memory, and an element that the
@@ -102,22 +131,19 @@ def winograd_tile(call, target, config):
 _COSTS, _COSTS_NARROW, _WORTH = (5.5, 25), (3.6, 12), 0.8
 
 
-def _fastest_tile(n, h, w, ci, co, vector_bytes):
-    """The output tile for which Winograd's form takes clearly less than the direct one on a CPU, or None: products, weights
-    that are read once, tiles that are written and read between the transforms."""
+def _costs_on_cpu(n, h, w, ci, co, vector_bytes):
+    """What each form takes on a CPU: products, weights that are read once, tiles that are written and read between the transforms."""
 
     of_byte, of_element = _COSTS if vector_bytes == 64 else _COSTS_NARROW
 
     def operations(points, places, weights, moved):
         return 2 * points * places * ci * co + 4 * of_byte * weights * ci * co + of_element * moved
 
-    best, tile = _WORTH * operations(9, n * h * w, 9, 0), None
+    cost = {DIRECT: _WORTH * operations(9, n * h * w, 9, 0)}
     for m in (4, 2):
         a, places = (m + 2) ** 2, n * -(-h // m) * -(-w // m)
-        cost = operations(a, places, a, a * places * (ci + co))
-        if cost < best:
-            best, tile = cost, m
-    return tile
+        cost[m] = operations(a, places, a, a * places * (ci + co))
+    return cost
 
 
 # Microseconds. Of Winograd's form on an H200, fitted to the best of 14 candidates at 24 shapes (7x7 to 112x112 pixels, 16 to 512 channels;
@@ -127,17 +153,15 @@ _THREE_KERNELS, _PRODUCTS, _CHAIN, _WEIGHTS, _MOVED = 6.8, 0.64e-7, 4.75e-3, 2.1
 _DIRECT_LOOPS, _DIRECT_LANES = (1.8, _PRODUCTS, _CHAIN, _WEIGHTS), (2.3, 0.5e-7, 0.5e-3, 0)
 
 
-def _fastest_on_gpu(n, h, w, ci, co, direct):
-    """The output tile for which Winograd's form takes less than the direct one on a GPU, or None: kernels, products, terms that one
-    thread adds up, weights that are read, elements of tiles that are written and read between the transforms."""
+def _costs_on_gpu(n, h, w, ci, co, direct):
+    """What each form takes on a GPU: kernels, products, terms that one thread adds up, weights that are read, elements of tiles that are
+    written and read between the transforms."""
     kernel, product, term, weight = direct
-    best, tile = kernel + product * 9 * n * h * w * ci * co + term * 9 * ci + weight * 9 * ci * co, None
+    cost = {DIRECT: kernel + product * 9 * n * h * w * ci * co + term * 9 * ci + weight * 9 * ci * co}
     for m in (4, 2):
         a, places = (m + 2) ** 2, n * -(-h // m) * -(-w // m)
-        cost = _THREE_KERNELS + _PRODUCTS * a * places * ci * co + _CHAIN * ci + _WEIGHTS * a * ci * co + _MOVED * a * places * (ci + co)
-        if cost < best:
-            best, tile = cost, m
-    return tile
+        cost[m] = _THREE_KERNELS + _PRODUCTS * a * places * ci * co + _CHAIN * ci + _WEIGHTS * a * ci * co + _MOVED * a * places * (ci + co)
+    return cost
 
 
 def _wino_infer(attrs, types):
