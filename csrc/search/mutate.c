@@ -251,11 +251,12 @@ typedef struct {
 } Mutation;
 static const Mutation CPU_MUTATIONS[] = {
     {0.90, mutate_tile}, {0.04, mutate_unroll}, {0.05, mutate_location}, {0.01, mutate_parallel}};
+enum { OTHER_KERNELS_ONE_IN = 4 }; /* of changes of a candidate that has a product by one step beside other kernels */
 static const Mutation GPU_MUTATIONS[] = {{0.90, mutate_tile}, {0.10, mutate_unroll}};
 
 bool mutate(MakeEnv *m, Choice *c, int n, const Step *steps, int *n_out, Step **out) {
   int tensor = m->tensor ? tensor_step(n, steps) : -1, sketch = tensor < 0 ? -1 : plan_sketch_of(m, n, steps);
-  if (sketch >= 0 && m->tensor[sketch]) {
+  if (sketch >= 0 && m->tensor[sketch] && (m->tensor[sketch]->whole || !choose_one_in(c, OTHER_KERNELS_ONE_IN))) {
     *out = sp_steps_copy(ir_arena(m->ctx), n, steps, false);
     *n_out = n;
     return tensor_mutate(m, c, m->tensor[sketch], &(*out)[tensor]);

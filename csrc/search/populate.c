@@ -190,7 +190,7 @@ static void unroll(MakeEnv *m, Rng *r, State *s) {
   const int *choice;
   int n = sp_unroll_choices(m->task, &choice);
   for (int i = 0; i < s->stage.len; i++) {
-    if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED) continue;
+    if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED || s->stage.at[i].matrix) continue;
     unroll_inner(s, i);
     if (!sp_has_reduce(s, i)) continue;
     const char *text = arena_printf(ir_arena(s->ctx), "auto_unroll_max_step$%d", choice[rng_below(r, n)]);
@@ -289,7 +289,7 @@ static int64_t vector_width(const MakeEnv *m, Rng *r, const Plan *plan, const St
 static const char *bind_threads(const MakeEnv *m, Rng *r, const Plan *plan, State *s) {
   bool *root = arena_array(ir_arena(s->ctx), bool, s->stage.len);
   for (int i = 0; i < s->stage.len; i++) {
-    if (!sp_needs_tiling(s, i) || s->stage.at[i].at == AT_INLINED) continue;
+    if (!sp_needs_tiling(s, i) || s->stage.at[i].at == AT_INLINED || s->stage.at[i].matrix) continue;
     if (s->stage.at[i].at == AT_ITER)
       root[s->stage.at[i].at_stage] = true;
     else if (!pred_cross_thread(s, i))
@@ -298,7 +298,7 @@ static const char *bind_threads(const MakeEnv *m, Rng *r, const Plan *plan, Stat
   state_infer_bounds(s);
   for (int i = s->stage.len - 1; i >= 0; i--) {
     const Stage *g = &s->stage.at[i];
-    if (sp_placeholder(s, i) || g->at == AT_INLINED) continue;
+    if (sp_placeholder(s, i) || g->at == AT_INLINED || g->matrix) continue;
     if (pred_cross_thread(s, i)) {
       if (g->at != AT_ROOT) continue;
       fuse_outer(s, i);
@@ -326,25 +326,18 @@ static void double_buffers(const Plan *plan, State *s) {
 
 /* ---- all together ---- */
 
-static State *populate_tensor(MakeEnv *m, Rng *r, int64_t at, const char **why) {
-  const State *sketch = m->sketch[at];
-  int n = sketch->step.len;
-  Step *steps = sp_steps_copy(ir_arena(m->ctx), n, sketch->step.at, false);
-  *why = "tiles for tensor cores";
-  if (!tensor_sizes(m, r, m->tensor[at], &steps[tensor_step(n, steps)])) return NULL;
-  *why = NULL;
-  return state_replay_like(m->ctx, m->task->dag, n, steps, sketch);
-}
-
 State *populate(MakeEnv *m, Rng *r, const char **why) {
   const SearchTask *t = m->task;
   Arena *a = ir_arena(m->ctx);
   int64_t at = rng_below(r, m->n_sketch);
   const State *sketch = m->sketch[at];
-  if (m->tensor && m->tensor[at]) return populate_tensor(m, r, at, why);
+  const TensorPlan *product = m->tensor ? m->tensor[at] : NULL;
   Plan *plan = m->plan ? m->plan[at] : NULL;
   int n = sketch->step.len;
   Step *steps = sp_steps_copy(a, n, sketch->step.at, false);
+  *why = "tiles for tensor cores";
+  if (product && !tensor_sizes(m, r, product, &steps[tensor_step(n, steps)])) return NULL;
+  if (product && product->whole) return *why = NULL, state_replay_like(m->ctx, t->dag, n, steps, sketch);
   double twice = m->par->double_buffer_prob;
   bool doubled = plan && twice > 0 && rng_unit(r) < twice;
   for (int i = 0; plan && i < plan->n_kernel; i++) plan->kernel[i].copies = doubled ? 2 : 1;

@@ -341,6 +341,18 @@ static void parts_apply(Derive *d, State *s, int stage) {
   emit(d, s, stage - 1);
 }
 
+/* ---- one of several kernels as a product by one step (GPU, extended mode) ---- */
+
+static Verdict product_check(Derive *d, const State *s, int stage) {
+  return !sp_placeholder(s, stage) && tensor_stage(d->env, copy(d, s), stage) ? APPLY : PASS;
+}
+static void product_apply(Derive *d, State *base, int stage) {
+  for (Family by = FAMILY_LANES; by <= FAMILY_WARPGROUPS; by++) {
+    State *s = copy(d, base);
+    if (tensor_stage_by(d->env, s, stage, by)) emit(d, s, stage - 1);
+  }
+}
+
 /* ---- cache read into shared memory (GPU) ---- */
 
 /* The last loop of the first reduction level: where all splittable reduction axes have been seen. */
@@ -363,7 +375,7 @@ static Verdict cread_check(Derive *d, const State *s, int stage) {
   int c[MAX_LOOPS], n = pred_consumers(s, stage, c, MAX_LOOPS);
   if (n == 0) return PASS;
   for (int i = 0; i < n; i++)
-    if (!sp_needs_tiling(s, c[i]) || pred_cross_thread(s, c[i]) || !sp_direct_producer(s, stage, c[i]) ||
+    if (!sp_needs_tiling(s, c[i]) || pred_cross_thread(s, c[i]) || pred_has_step(s, c[i], STEP_MM) || !sp_direct_producer(s, stage, c[i]) ||
         shared_position(d, s, c[i]) < 0)
       return PASS;
   return APPLY_AND_STOP;
@@ -405,6 +417,7 @@ static const Rule RULES[] = {{"add cache read", cread_check, cread_apply, FOR_GP
                              {"cross-thread reduction", xthread_check, xthread_apply, FOR_GPU},
                              {"sums that a block shares", shared_check, shared_apply, FOR_GPU},
                              {"sums in parts", parts_check, parts_apply, FOR_GPU},
+                             {"product by one step", product_check, product_apply, FOR_GPU},
                              {"add cache write", cwrite_check, cwrite_apply, FOR_BOTH},
                              {"multi-level tiling with fusion", fuse_check, fuse_apply, FOR_BOTH},
                              {"multi-level tiling", tile_check, tile_apply, FOR_BOTH},

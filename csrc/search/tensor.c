@@ -1,5 +1,6 @@
 /* Products by one step as variants of a task: where its one sum is a product of matrices, there is a sketch that has the whole
- * kernel made by one step (schedule/matrix.c), beside those of the rule table. Its numbers are what is open.
+ * kernel made by one step (schedule/matrix.c), beside those of the rule table. Its numbers are what is open. In a task of several
+ * kernels (Winograd's: transform, products, transform back) it is a row of that table which has one of them made so.
  *
  * They are drawn so that the device takes them: what a warp computes, how warps lie in the block, the slice of the sum and
  * how many of them are in shared memory; tiles far larger than the matrices, and grids that leave most of the device idle
@@ -82,15 +83,16 @@ static bool allowed(const SketchEnv *env, Family by, const MatrixView *v) {
          !(single && par->tensor_cores == TENSOR_FLOAT32X3);
 }
 
-bool tensor_sketch(const SketchEnv *env, State *s, Family by) {
+static bool on_device(const SketchEnv *env) {
   const Target *t = &env->task->target;
-  int root;
-  MatrixView v;
-  if (!env->par->extended || t->kind != TG_CUDA || t->gpu.sm < 80 || !one_product(s, &root, &v)) return false;
-  if (!allowed(env, by, &v)) return false;
+  return env->par->extended && t->kind == TG_CUDA && t->gpu.sm >= 80;
+}
+
+/* The step, with open numbers. */
+static void ask(const SketchEnv *env, State *s, int stage, const MatrixView *v, Family by) {
   int64_t open[MATRIX_FIELDS];
-  bool three = v.type.bits == 32 && env->par->tensor_cores == TENSOR_FLOAT32X3, groups = by == FAMILY_WARPGROUPS;
-  bool halves = by == FAMILY_WARPS && v.half && env->par->half_sums;
+  bool three = v->type.bits == 32 && env->par->tensor_cores == TENSOR_FLOAT32X3, groups = by == FAMILY_WARPGROUPS;
+  bool halves = by == FAMILY_WARPS && v->half && env->par->half_sums;
   for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
   open[MATRIX_TERMS] = by == FAMILY_LANES ? 0 : three ? 3 : halves ? MATRIX_HALF_SUMS : 1;
   if (by == FAMILY_LANES || !env->par->wide_stores) open[MATRIX_WIDE] = 0;
@@ -101,7 +103,38 @@ bool tensor_sketch(const SketchEnv *env, State *s, Family by) {
           : groups                ? MATRIX_WIDE
           : three || halves       ? MATRIX_WARPGROUPS
                                   : MATRIX_TERMS;
-  state_apply(s, (Step){.kind = STEP_MM, .stage = root, .n = n, .list = open});
+  state_apply(s, (Step){.kind = STEP_MM, .stage = stage, .n = n, .list = open});
+}
+
+bool tensor_sketch(const SketchEnv *env, State *s, Family by) {
+  int root;
+  MatrixView v;
+  if (!on_device(env) || !one_product(s, &root, &v) || !allowed(env, by, &v)) return false;
+  ask(env, s, root, &v, by);
+  return true;
+}
+
+/* Float32 stays float32 where there is more than a product: transforms (Winograd's) would make large errors of TF32's. */
+static bool stage_view(const SketchEnv *env, State *s, int stage, Family by, MatrixView *v) {
+  return view_of(s, stage, v) && asked_for(v, 16) >= WORTH && allowed(env, by, v) &&
+         (by == FAMILY_LANES || v->type.bits < 32);
+}
+
+bool tensor_stage(const SketchEnv *env, State *s, int stage) {
+  int root, sum;
+  MatrixView v;
+  if (!on_device(env) || !sp_needs_tiling(s, stage) || sp_matched_consumer(s, stage, true) >= 0 ||
+      tensor_step(s->step.len, s->step.at) >= 0 || find_parts(s, &root, &sum))
+    return false;
+  for (Family by = FAMILY_LANES; by <= FAMILY_WARPGROUPS; by++)
+    if (stage_view(env, s, stage, by, &v)) return true;
+  return false;
+}
+
+bool tensor_stage_by(const SketchEnv *env, State *s, int stage, Family by) {
+  MatrixView v;
+  if (!stage_view(env, s, stage, by, &v)) return false;
+  ask(env, s, stage, &v, by);
   return true;
 }
 
@@ -112,11 +145,17 @@ int tensor_step(int n, const Step *steps) {
 }
 
 TensorPlan *tensor_plan(Arena *a, State *sketch) {
-  int at = tensor_step(sketch->step.len, sketch->step.at);
-  MatrixView v;
-  if (at < 0 || !view_of(sketch, sketch->step.at[at].stage, &v)) return NULL;
+  int n = sketch->step.len, at = tensor_step(n, sketch->step.at);
+  if (at < 0) return NULL;
   const Step *s = &sketch->step.at[at];
-  TensorPlan p = {v, matrix_tile(s->n, s->list), s->n};
+  int stage = sp_final_stage(n, sketch->step.at, at, s->stage);
+  TensorPlan p = {.open = matrix_tile(s->n, s->list), .n = s->n, .whole = true};
+  if (!view_of(sketch, stage, &p.v)) return NULL;
+  for (int i = 0; i < sketch->stage.len; i++) {
+    const Stage *g = &sketch->stage.at[i];
+    p.whole = p.whole && (sp_placeholder(sketch, i) || i == stage || g->at == AT_INLINED ||
+                          (g->at == AT_ITER && g->at_stage == stage));
+  }
   return arena_copy(a, &p, sizeof p);
 }
 

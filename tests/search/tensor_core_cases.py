@@ -24,6 +24,13 @@ def dense(m, n, k, dtype):
     return [a, b, topi.nn.relu(topi.nn.dense(a, b, out_dtype=out))]
 
 
+def winograd(size, ci, co, dtype="float32"):
+    """A convolution with a transformed weight and a residual: exact, for the transforms' fractions are halves and quarters."""
+    x, w = te.placeholder((1, size, size, ci), dtype, name="X"), te.placeholder((6, 6, co, ci), name="W")
+    y, r = topi.nn.conv2d_winograd_nhwc_without_weight_transform(x, w, 1, 1, 1, dtype), te.placeholder((1, size, size, co), dtype, name="R")
+    return [x, w, r, topi.nn.relu(topi.add(y, r))]
+
+
 def ragged(rng, dtype):
     """A dense layer, a batched product or a convolution whose sizes are any numbers."""
     kind = rng.integers(4)

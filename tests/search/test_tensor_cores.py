@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tensor_core_cases import (
     ALLOWED,
+    by_lanes,
     by_last_block,
     by_warpgroups,
     defined,
@@ -19,6 +20,7 @@ from tensor_core_cases import (
     ragged,
     types,
     unwritten,
+    winograd,
 )
 
 from nestsmith import _core, auto_scheduler, te, topi, transform
@@ -130,10 +132,38 @@ def test_what_would_fill_the_instructions_badly_is_not_looked_at():
     assert not any(sketches(dense(1, 1000, 512, "float32"))) and any(sketches(dense(4, 1000, 512, "float32")))  # to lanes half of it
 
 
-def test_winograd_is_never_computed_in_tf32():
-    x, w = te.placeholder((1, 8, 8, 32), name="X"), te.placeholder((6, 6, 32, 32), name="W")
-    tensors = [x, w, topi.nn.conv2d_winograd_nhwc_without_weight_transform(x, w, 1, 1, 1, "float32")]
-    assert not any(sketches(tensors, math="tf32"))
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_winograd_is_never_computed_in_tf32(dtype):
+    assert not any(sketches(winograd(8, 32, 32, dtype), math="tf32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_products_between_transforms_are_computed_by_lanes(dtype):
+    """Beside the loops of the transforms, and where they are loops themselves; the mutations change all of that."""
+    tensors = winograd(16, 32, 32, dtype)
+    assert sorted(lanes(tensors)) == [False, True] and lanes(tensors, lane_products=0) == [False]
+    p = policy(tensors)
+    drawn = p.sample_initial_population()
+    product = [s for s in drawn if by_lanes(s)]
+    assert len(product) > len(drawn) / 4 and all(str(s).count("threadIdx") >= 2 for s in product)
+
+    def parts(s):
+        steps = [repr(x) for x in s.transform_steps]
+        return tuple(x for x in steps if "MM" in x), tuple(x for x in steps if "MM" not in x)
+
+    bred = [parts(s) for s in p.evolutionary_search(product[:1], 64) if by_lanes(s)]
+    tile, others = parts(product[0])
+    assert any(t != tile and o == others for t, o in bred) and any(o != others for _, o in bred)
+
+
+def test_two_products_in_one_task_are_one_by_tensor_cores():
+    a, b, c = (te.placeholder(shape, "float16", name=n) for n, shape in (("A", (40, 48)), ("B", (64, 48)), ("C", (24, 64))))
+    tensors = [a, b, c, topi.nn.dense(topi.nn.relu(topi.nn.dense(a, b)), c)]
+    p = policy(tensors)
+    states = [s for s in p.sample_initial_population() if has_step(s)]
+    assert states and all(sum(x[0] == "MM" for x in s.transform_steps) == 1 for s in states)
+    for s in states[:4]:
+        right(core_state(s), tensors)
 
 
 def right(state, tensors, sm=90):
@@ -156,6 +186,7 @@ def right(state, tensors, sm=90):
         (lambda: dense(33, 21, 80, "int8"), None),
         (lambda: convolution("NHWC", "uint8 int8"), None),
         (lambda: dense(33, 21, 40, "float16"), "fp16_accumulation"),
+        (lambda: winograd(11, 16, 24), "strict"),
     ],
 )
 def test_drawn_and_bred_states_are_right(make, math):
