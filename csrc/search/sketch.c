@@ -375,8 +375,8 @@ static Verdict cread_check(Derive *d, const State *s, int stage) {
   int c[MAX_LOOPS], n = pred_consumers(s, stage, c, MAX_LOOPS);
   if (n == 0) return PASS;
   for (int i = 0; i < n; i++)
-    if (!sp_needs_tiling(s, c[i]) || pred_cross_thread(s, c[i]) || pred_has_step(s, c[i], STEP_MM) || !sp_direct_producer(s, stage, c[i]) ||
-        shared_position(d, s, c[i]) < 0)
+    if (!sp_needs_tiling(s, c[i]) || pred_cross_thread(s, c[i]) || pred_has_step(s, c[i], STEP_MM) ||
+        !sp_direct_producer(s, stage, c[i]) || shared_position(d, s, c[i]) < 0)
       return PASS;
   return APPLY_AND_STOP;
 }

@@ -14,6 +14,7 @@ static const double KNOWN = 1e9; /* seconds; more is no result */
 static const double RELUCTANCE =
     0.9; /* share of choices that pass over a task whose first three rounds found nothing */
 enum { HOPEFUL = 3, GROUP_ROUNDS = 5 };
+enum { FIRST_LOOK = 4 }; /* of a round: what a variant of a layer is first asked for */
 
 /* ---- results ---- */
 
@@ -191,7 +192,8 @@ RoundEvent rounds_next(Rounds *r, const int32_t *left) {
     int task = r->stale ? -1 : next_task(r);
     if (task >= 0) {
       int64_t rest = r->o.total - r->planned;
-      int first = is_variant(r, task) && r->task[task].rounds == 0, n = (r->o.per_round + first) >> first;
+      bool first = is_variant(r, task) && r->task[task].rounds == 0;
+      int32_t n = first ? (r->o.per_round + FIRST_LOOK - 1) / FIRST_LOOK : r->o.per_round;
       r->searching = task, r->asked = rest < n ? (int32_t)rest : n;
       r->planned += r->asked;
       return (RoundEvent){ROUND_SEARCH, task, r->asked};

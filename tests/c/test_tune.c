@@ -236,10 +236,10 @@ static void variants_share_a_layers_rounds(void **state NS_UNUSED) {
       Rank rank = {false, level[ev.task] * (1 + 1.0 / (r->task[ev.task].rounds + 1))};
       Rank all[PER];
       for (int k = 0; k < PER; k++) all[k] = rank;
-      rounds_take(r, ev.task, first[ev.task] == PER || r->task[ev.task].rounds ? PER : PER / 2, all);
+      rounds_take(r, ev.task, first[ev.task] == PER || r->task[ev.task].rounds ? PER : PER / 4, all);
     }
   }
-  assert_true(first[0] == PER && first[1] == PER && first[2] == PER / 2 && first[3] == PER / 2);
+  assert_true(first[0] == PER && first[1] == PER && first[2] == PER / 4 && first[3] == PER / 4);
   near(r->score, r->task[2].best.seconds + 2 * r->task[1].best.seconds); /* of what will run */
   assert_true(r->task[3].rounds <= 2 && r->task[0].rounds <= 4 && r->task[2].rounds > 8 && r->task[1].rounds > 8);
   arena_free(x.a);

@@ -37,13 +37,13 @@ def tasks_of(mode, target, **shape):
         return extract_tasks(*layers(**shape), target)[0]
 
 
-VGG = {"size": 112, "ci": 64, "co": 128}  # where closed forms of a GPU see two forms side by side
+NEAR = {"size": 28, "ci": 128, "co": 128}  # where closed forms of a GPU see two forms side by side
 
 
 @pytest.mark.parametrize(("target", "shape", "others"), [
-    ("cuda -arch=sm_90", VGG, 1),
-    ("cuda -arch=sm_90", {"size": 7, "ci": 512, "co": 512}, 0),
-    ("cuda -arch=sm_90 -model=x", {"size": 28, "ci": 256, "co": 512}, 2),
+    ("cuda -arch=sm_90", NEAR, 1),
+    ("cuda -arch=sm_90", {"size": 56, "ci": 128, "co": 128}, 0),
+    ("cuda -arch=sm_90 -model=x", {"size": 14, "ci": 256, "co": 256}, 2),
     ("llvm -mcpu=znver3", {"size": 7, "ci": 128, "co": 128}, 2),
 ])  # fmt: skip
 def test_variants_are_what_the_other_modes_extract(target, shape, others):
@@ -62,7 +62,7 @@ def test_variants_are_what_the_other_modes_extract(target, shape, others):
 def test_tensor_cores_have_no_rivals(mode):
     config = {"relay.winograd": "measured", "nestsmith.allow_tf32": mode == "tf32"}
     with transform.PassContext(opt_level=3, config=config):
-        mod, params = layers(**VGG)
+        mod, params = layers(**NEAR)
         if mode == "float16":
             mod = transform.Sequential([transform.InferType(), transform.ToMixedPrecision(mode)])(mod)
         tasks, _ = extract_tasks(mod, params, "cuda -arch=sm_90")
@@ -71,7 +71,7 @@ def test_tensor_cores_have_no_rivals(mode):
 
 def test_weights_that_are_inputs_keep_the_closed_form():
     with context():
-        mod, params = layers(**VGG, constant=False)
+        mod, params = layers(**NEAR, constant=False)
         tasks, _ = extract_tasks(mod, params, "cuda -arch=sm_90")
     assert not any(t.variants for t in tasks) and any("winograd_without" in t.desc for t in tasks)
 
@@ -112,7 +112,8 @@ def test_the_form_that_was_measured_to_be_faster_is_built(tuned, tmp_path):
                 r["r"][0] = [t / 1000 for t in r["r"][0]]
         path = tmp_path / "log.json"
         path.write_text("".join(json.dumps(r) + "\n" for r in lines))
-        best = min((np.mean(r["r"][0]), r["i"][0][0]) for r in lines if r["r"][1] == 0)[1]
+        valid = [("stage=quick" in r["v"], np.mean(r["r"][0]), r["i"][0][0]) for r in lines if r["r"][1] == 0]
+        best = min(min(v for v in valid if v[2] == key)[1:] for key in {v[2] for v in valid})[1]  # a full time goes before a quick one
         lib = built(mod, params, str(path))
         assert {p.key for p in lib.kernels.values() if p.key} == {best}
         assert {p.origin for p in lib.kernels.values() if p.key} == {"tuned"}

@@ -69,8 +69,10 @@ def test_small_matmul_cpu_has_rfactor():
 def test_double_matmul():
     s = sketches(double_matmul(512), CPU4)
     assert len(s) == 9 and tiled(s[8], 5)
-    g = sketches(double_matmul(512), CUDA)
+    g = sketches(double_matmul(512), CUDA, lane_products=0)
     assert len(g) == 1 and where(g[0], 5) == 0 and where(g[0], 6) == 2
+    more = sketches(double_matmul(512), CUDA)  # either product by lanes
+    assert sorted(s.text().count(".shared") for s in more) == [0.5 * g[0].text().count(".shared")] * 2 + [g[0].text().count(".shared")]
 
 
 def test_conv_cpu():
@@ -171,7 +173,9 @@ def test_winograd():
     for x in s[1:]:
         assert ask(x, "cache_write", 6) and where(x, 6) == 2 and where(x, 8) == 1 and tiled(x, 9) and not tiled(x, 10)
     assert s[1].text() != s[2].text()
-    (g,) = sketches(winograd(), CUDA)
+    (g,) = sketches(winograd(), CUDA, lane_products=0)
+    (lanes,) = [s for s in sketches(winograd(), CUDA) if s.text() != g.text()]
+    assert ".shared" in g.text() and ".shared" not in lanes.text() and "bgemm = ..." in lanes.text()  # no loops in tiles
     assert [where(g, i) for i in (1, 2, 3, 5, 7, 9)] == [1, 2, 1, 2, 2, 0]
     assert tiled(g, 4, 8, 11) and where(g, 8) == 2 and not tiled(g, 12)
     assert ask(g, "cache_read", 4) and ask(g, "cache_read", 6) and ask(g, "cache_write", 8)

@@ -243,10 +243,11 @@ class ApplyHistoryBest(DispatchContext):
         return OTHER_SIZES if self._asked.get(workload_key) == "exact" else ""
 
     def rank(self, target, workload_key):
-        """What the best record of exactly this workload is worth beside others for the target (architecture and model, stage of timing,
-        seconds): a tuple, the smaller the better. None without a record."""
+        """What the best record of exactly this workload is worth beside those of other workloads that compute the same: (whether it is of
+        another architecture, of another model, seconds), the smaller the better. None without a record."""
         entries = self._usable(target.kind.name, *decode_workload_key(workload_key))
-        return min((self._rank(target, e, 1) for e in entries), default=None)
+        arch, model, _, seconds = min((self._rank(target, e, 1) for e in entries), default=(None,) * 4)
+        return None if seconds is None else (arch, model, seconds)
 
     def report(self):
         """What was asked for and why what is missing is missing: {workload key: "exact" or the reason}."""
