@@ -64,7 +64,7 @@ def winograd_tile(call, target, config):
     a, mode = call.attrs, config.get("relay.winograd", "auto")
     if (
         mode == "never"
-        or (float32_mode(config) != "strict" and target.has_tensor_cores)  # its transforms lose bits, and TF32 has few
+        or (float32_mode(config) != "strict" and target.on_tensor_cores("float32"))  # its transforms lose bits, and TF32 has few
         or call.op_name != "nn.conv2d"
         or a.groups != 1
         or a.data_layout != "NHWC"
@@ -84,10 +84,10 @@ def winograd_tile(call, target, config):
         return None
     if is_mali(target):
         return 4 if h % 4 == 0 else 2
-    if mode == "fastest" and target.has_tensor_cores and data.dtype in ("float16", "bfloat16"):
+    if mode == "fastest" and data.dtype in ("float16", "bfloat16") and target.on_tensor_cores(data.dtype):
         return None  # tensor cores compute it
     if is_gpu(target):
-        direct = _DIRECT_LANES if target.has_tensor_cores and data.dtype == "float32" else _DIRECT_LOOPS
+        direct = _DIRECT_LANES if target.has_lane_products and data.dtype == "float32" else _DIRECT_LOOPS
         return _fastest_on_gpu(*map(int, data.shape), int(co), direct) if mode == "fastest" else 4 if h % 8 == 0 else 2
     if "arm_cpu" in target.keys:
         return None
