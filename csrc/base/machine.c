@@ -49,9 +49,9 @@ const GpuMachine *gpu_machine(int sm) {
 static const struct {
   int16_t from, to; /* 0: all since */
 } FEATURE[GPU_FEATURES] = {
-    [GPU_LANES] = {70, 0},        [GPU_TENSOR_CORES] = {75, 0}, [GPU_TENSOR_LONG] = {80, 0},
-    [GPU_COPY_ASYNC] = {80, 0},   [GPU_NAN_EXTREMES] = {80, 0}, [GPU_TO_TF32] = {80, 0},
-    [GPU_WARPGROUPS] = {90, 90},  [GPU_CLUSTERS] = {90, 119},   [GPU_OVERLAP] = {90, 0},
+    [GPU_LANES] = {70, 0},       [GPU_TENSOR_CORES] = {75, 0}, [GPU_TENSOR_LONG] = {80, 0},
+    [GPU_COPY_ASYNC] = {80, 0},  [GPU_NAN_EXTREMES] = {80, 0}, [GPU_TO_TF32] = {80, 0},
+    [GPU_WARPGROUPS] = {90, 90}, [GPU_CLUSTERS] = {90, 119},   [GPU_OVERLAP] = {90, 0},
 };
 int gpu_since(GpuFeature f) { return FEATURE[f].from; }
 bool gpu_has(const GpuMachine *m, GpuFeature f) {

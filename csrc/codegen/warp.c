@@ -58,9 +58,10 @@ static const char *fragment_helper(Gen *g, int64_t n, bool turned) {
 
 /* The value that a TF32 unit multiplies, rounded, for the unit itself cuts off. */
 const char *gen_to_tf32(Gen *g) {
-  static const char by_instruction[] = "#if __CUDA_ARCH__ >= %d0\n  unsigned int r;\n"
-                                       "  asm(\"cvt.rna.tf32.f32 %%0, %%1;\" : \"=r\"(r) : \"f\"(__uint_as_float(x)));\n"
-                                       "  return r;\n#else\n";
+  static const char by_instruction[] =
+      "#if __CUDA_ARCH__ >= %d0\n  unsigned int r;\n"
+      "  asm(\"cvt.rna.tf32.f32 %%0, %%1;\" : \"=r\"(r) : \"f\"(__uint_as_float(x)));\n"
+      "  return r;\n#else\n";
   const char *cuda = g->t->kind == TG_CUDA ? arena_printf(g->a, by_instruction, gpu_since(GPU_TO_TF32)) : "";
   return gen_function(
       g, "unsigned int", "ns_to_tf32",
@@ -82,7 +83,7 @@ static Number number(DType t) {
   return dtype_is_float(t) ? (Number){"float", "f32", "f"} : (Number){"int", "s32", "r"};
 }
 
-/* One instruction: which registers of the fragments it takes is said in the table of forms. */
+/* One instruction of a product: which registers of the fragments it takes is said in the table of forms. */
 static const char *mma_instruction(Gen *g, MmaType t, const MmaForm *f, MmaPart p) {
   const MmaInfo *m = mma_info(t);
   Number sum = number(m->sum);
@@ -214,12 +215,8 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
     err_raise(g->err, NS_ERR_VALUE, "'%s' is an instruction of NVIDIA's GPUs: a CUDA target is needed",
               intrin_info(in)->name);
   switch (in) {
-  case IN_COPY_ASYNC:
-    gen_form(g, e, "%s(&$l1, &$l2, $t3)", copy_helper(g, copied_bytes(g, e, 1)));
-    break;
-  case IN_COPY_FETCH:
-    gen_form(g, e, "%s(&$l1, &$l2, $t3)", fetch_helper(g, copied_bytes(g, e, 2)));
-    break;
+  case IN_COPY_ASYNC: gen_form(g, e, "%s(&$l1, &$l2, $t3)", copy_helper(g, copied_bytes(g, e, 1))); break;
+  case IN_COPY_FETCH: gen_form(g, e, "%s(&$l1, &$l2, $t3)", fetch_helper(g, copied_bytes(g, e, 2))); break;
   case IN_COPY_PUT: gen_form(g, e, "%s(&$l1, &$l2)", put_helper(g, copied_bytes(g, e, 1))); break;
   case IN_COPY_COMMIT: order(g, e, "cp.async.commit_group"); break;
   case IN_COPY_WAIT: order(g, e, "cp.async.wait_group"); break;

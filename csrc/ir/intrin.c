@@ -108,15 +108,19 @@ int mma_depth(MmaType t) { return 32 / dtype_bytes(MMA[t].a); }
 static const MmaForm WHOLE_K8 = {GPU_TENSOR_LONG, "m16n8k8", 2, {4, 2, 4}, 1, {{0}}},
                      WHOLE_K16 = {GPU_TENSOR_LONG, "m16n8k16", 2, {4, 2, 4}, 1, {{0}}},
                      WHOLE_K32 = {GPU_TENSOR_LONG, "m16n8k32", 2, {4, 2, 4}, 1, {{0}}},
-                     HALVES = {GPU_TENSOR_CORES, "m16n8k8", 2, {2, 1, 4}, 2, {{0, 0, 0}, {2, 1, 0}}},
-                     QUARTERS = {GPU_TENSOR_CORES, "m8n8k16", 1, {1, 1, 2}, 4,
-                                 {{0, 0, 0}, {1, 0, 2}, {2, 1, 0}, {3, 1, 2}}};
-static const MmaForm *const FORM[MMA_COUNT][2] = {/* the largest first */
-    [MMA_F16] = {&WHOLE_K16, &HALVES},     [MMA_BF16] = {&WHOLE_K16},
-    [MMA_TF32] = {&WHOLE_K8},              [MMA_TF32X3] = {&WHOLE_K8},
-    [MMA_S8] = {&WHOLE_K32, &QUARTERS},    [MMA_U8] = {&WHOLE_K32, &QUARTERS},
-    [MMA_S8_U8] = {&WHOLE_K32, &QUARTERS}, [MMA_U8_S8] = {&WHOLE_K32, &QUARTERS},
-    [MMA_F16_SUMS] = {&WHOLE_K16, &HALVES}};
+                     HALVES = {GPU_TENSOR_CORES, "m16n8k8", 2, {2, 1, 4}, 2, {{0, 0, 0}, {2, 1, 0}}};
+static const MmaForm QUARTERS = {GPU_TENSOR_CORES, "m8n8k16", 1,
+                                 {1, 1, 2},        4,         {{0, 0, 0}, {1, 0, 2}, {2, 1, 0}, {3, 1, 2}}};
+/* The largest first. */
+static const MmaForm *const FORM[MMA_COUNT][2] = {[MMA_F16] = {&WHOLE_K16, &HALVES},
+                                                  [MMA_BF16] = {&WHOLE_K16},
+                                                  [MMA_TF32] = {&WHOLE_K8},
+                                                  [MMA_TF32X3] = {&WHOLE_K8},
+                                                  [MMA_S8] = {&WHOLE_K32, &QUARTERS},
+                                                  [MMA_U8] = {&WHOLE_K32, &QUARTERS},
+                                                  [MMA_S8_U8] = {&WHOLE_K32, &QUARTERS},
+                                                  [MMA_U8_S8] = {&WHOLE_K32, &QUARTERS},
+                                                  [MMA_F16_SUMS] = {&WHOLE_K16, &HALVES}};
 
 const MmaForm *mma_form(MmaType t, const GpuMachine *m) {
   for (int i = 0; i < NS_COUNT(FORM[t]); i++)

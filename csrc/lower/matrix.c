@@ -21,6 +21,9 @@
  *
  * Sums in float16 are pairs in registers of 32 bits up to the last slice, and float32 behind it: parts of a sum are added up so.
  *
+ * Where the GPU has no copies in flight a slice is read into registers before the products of another one, and stored behind them
+ * (matrix_slices.c).
+ *
  * For features the same loops are made with plain statements in place of the instructions.
  */
 #include "lower/matrix.h"
@@ -323,15 +326,16 @@ static void check_machine(Mx *x) {
   StrBuf b;
   sb_init(&b, ir_arena(x->c));
   dtype_print(&b, x->v.type);
-  err_raise(ir_err(x->c), NS_ERR_VALUE,
-            "stage %s asks for %s of %s, which compute capability %d.%d does not have: %d.%d is the first. Leave the stage "
-            "to loops%s",
-            x->st->op->name, lanes ? "a product by lanes" : "tensor cores for factors", sb_str(&b), sm / 10, sm % 10,
-            since / 10, since % 10,
-            lanes                              ? ""
-            : single && matrix_by_lanes(t)     ? ", or multiply by lanes (0 terms)"
-            : matrix_on_cores(t, DT_F16)       ? ", or compute it in float16"
-                                               : "");
+  err_raise(
+      ir_err(x->c), NS_ERR_VALUE,
+      "stage %s asks for %s of %s, which compute capability %d.%d does not have: %d.%d is the first. Leave the stage "
+      "to loops%s",
+      x->st->op->name, lanes ? "a product by lanes" : "tensor cores for factors", sb_str(&b), sm / 10, sm % 10,
+      since / 10, since % 10,
+      lanes                          ? ""
+      : single && matrix_by_lanes(t) ? ", or multiply by lanes (0 terms)"
+      : matrix_on_cores(t, DT_F16)   ? ", or compute it in float16"
+                                     : "");
 }
 
 static void check(Mx *x, int stage) {

@@ -38,8 +38,7 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->blocks = rows * cols * batch * t->split;
   k->threads = GPU_WARP * warps;
   k->shared_bytes = (double)matrix_shared_bytes(t, v.type, g->t);
-  k->local_elems =
-      lanes ? matrix_registers(t, v.type, g->t) - GPU_MATRIX_ADDRESSES : sums + sets * fragments + staged;
+  k->local_elems = lanes ? matrix_registers(t, v.type, g->t) - GPU_MATRIX_ADDRESSES : sums + sets * fragments + staged;
   k->ops = (t->terms == 3 ? 3 : 1) * 2.0 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
   k->matrix_bytes = bytes;
   k->matrix_lanes = lanes;

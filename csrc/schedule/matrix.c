@@ -17,7 +17,9 @@
 /* ---- the step ---- */
 
 enum { MAX_BLOCK = 256, MAX_STAGES = 8, MAX_ACCUMULATORS = 128, MAX_WARPS = 32, MAX_SPLIT = 64 };
-enum { MAX_HELD = 208 }; /* registers of sums, of two sets of fragments and of slices on their way: one set if these do not fit */
+enum {
+  MAX_HELD = 208
+}; /* registers of sums, of two sets of fragments and of slices on their way: one set if these do not fit */
 enum { MAX_SIZE = INT32_MAX - 4 * MAX_BLOCK * MAX_SPLIT }; /* so that places behind the last tile fit 32 bits */
 
 MatrixTile matrix_tile(int n, const int64_t *x) {

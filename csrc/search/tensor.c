@@ -83,8 +83,7 @@ static bool allowed(const SketchEnv *env, Family by, const MatrixView *v) {
   if (by == FAMILY_LANES) return strict && par->lanes && matrix_by_lanes(t) && asked_for(v, 8) >= LANES_WORTH;
   if (strict || !cores || par->tensor_cores == TENSOR_NEVER) return false;
   if (by == FAMILY_WARPS) return true;
-  return par->warpgroups && matrix_groups(t, v->type) &&
-         !(single && par->tensor_cores == TENSOR_FLOAT32X3);
+  return par->warpgroups && matrix_groups(t, v->type) && !(single && par->tensor_cores == TENSOR_FLOAT32X3);
 }
 
 bool tensor_sketch(const SketchEnv *env, State *s, Family by) {

@@ -644,7 +644,8 @@ def run_instruction(shape, a, b, sums):
 
 
 @pytest.mark.parametrize("sm, dtype, terms, shapes", [
-    (75, "float16", 1, ["m16n8k8"] * 2), (75, "float16", 2, ["m16n8k8"] * 2), (75, "int8", 1, ["m8n8k16"] * 4), (75, "int8 uint8", 1, ["m8n8k16"] * 4),
+    (75, "float16", 1, ["m16n8k8"] * 2), (75, "float16", 2, ["m16n8k8"] * 2),
+    (75, "int8", 1, ["m8n8k16"] * 4), (75, "int8 uint8", 1, ["m8n8k16"] * 4),
     (80, "float16", 1, ["m16n8k16"]), (80, "float16", 2, ["m16n8k16"]), (80, "uint8", 1, ["m16n8k32"]),
 ])  # fmt: skip
 def test_instructions_of_a_product(sm, dtype, terms, shapes):

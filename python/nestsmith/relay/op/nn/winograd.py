@@ -122,7 +122,7 @@ def _fastest_tile(n, h, w, ci, co, vector_bytes):
 
 # Microseconds. Of Winograd's form on an H200, fitted to the best of 14 candidates at 24 shapes (7x7 to 112x112 pixels, 16 to 512 channels;
 # float32). Of the direct form a kernel, a product and a term that one thread adds up: by loops likewise (weights beside them), as products by
-# lanes (float32 from compute capability 8.0 on), on an H100, to the best of 50 candidates of the layers of ResNet-50.
+# lanes (float32 from compute capability 7.0 on), on an H100, to the best of 50 candidates of the layers of ResNet-50.
 _THREE_KERNELS, _PRODUCTS, _CHAIN, _WEIGHTS, _MOVED = 6.8, 0.64e-7, 4.75e-3, 2.15e-6, 3.58e-6
 _DIRECT_LOOPS, _DIRECT_LANES = (1.8, _PRODUCTS, _CHAIN, _WEIGHTS), (2.3, 0.5e-7, 0.5e-3, 0)
 
