@@ -46,9 +46,22 @@ const GpuMachine *gpu_machine(int sm) {
   return &GPU[at];
 }
 
+static const struct {
+  int16_t from, to; /* 0: all since */
+} FEATURE[GPU_FEATURES] = {
+    [GPU_LANES] = {70, 0},       [GPU_TENSOR_CORES] = {75, 0}, [GPU_TENSOR_LONG] = {80, 0},
+    [GPU_COPY_ASYNC] = {80, 0},  [GPU_NAN_EXTREMES] = {80, 0}, [GPU_TO_TF32] = {80, 0},
+    [GPU_WARPGROUPS] = {90, 90}, [GPU_CLUSTERS] = {90, 119},   [GPU_OVERLAP] = {90, 0},
+};
+int gpu_since(GpuFeature f) { return FEATURE[f].from; }
+bool gpu_has(const GpuMachine *m, GpuFeature f) {
+  return m->sm >= FEATURE[f].from && (!FEATURE[f].to || m->sm <= FEATURE[f].to);
+}
+
 /* Operations of 16-bit floats by one multiprocessor in a cycle, as mma.sync reaches them: Hopper needs wgmma for more. */
 double gpu_matrix_peak(const GpuMachine *m, int bytes, bool warpgroups) {
-  double cycle = m->sm < 80 ? 0 : m->sm == 80 || m->sm == 100 ? 2048 : m->sm == 90 ? warpgroups ? 4096 : 2560 : 1024;
+  if (!gpu_has(m, bytes > 2 ? GPU_TENSOR_LONG : GPU_TENSOR_CORES)) return 0;
+  double cycle = m->sm == 80 || m->sm == 100 ? 2048 : m->sm == 90 ? warpgroups ? 4096 : 2560 : 1024;
   return cycle * m->sms * m->clock * 2 / bytes;
 }
 

@@ -33,9 +33,21 @@ enum { GPU_GRID_YZ = 65535, GPU_CLUSTER = 8 }; /* blocks of a launch along y and
 /* Shared bytes that a kernel may declare, and what one with more of them asks for at launch beyond its arrays. */
 enum { GPU_SHARED_DECLARED = 48 << 10, GPU_SHARED_MORE = 1 << 10 };
 enum { GPU_LINE = 128 }; /* bytes of a line of the caches */
-/* The first compute capability on which a kernel may begin while the one before it ends: programmatic dependent launch. */
-enum { GPU_OVERLAP_SM = 90 };
-static inline bool gpu_overlaps(const GpuMachine *m) { return m->sm >= GPU_OVERLAP_SM; }
+/* What instructions there are is a matter of the compute capability; one table (machine.c) says since which one. */
+typedef enum {
+  GPU_LANES,        /* warps whose threads wait for each other, fences and atomics with a scope: products by lanes */
+  GPU_TENSOR_CORES, /* mma.sync of float16 and of 8 bits, ldmatrix; not the m8n8k4 of 7.0, whose fragments are quite others */
+  GPU_TENSOR_LONG,  /* mma.sync by 32 bytes along k, of bfloat16 and TF32, too */
+  GPU_COPY_ASYNC,   /* cp.async */
+  GPU_NAN_EXTREMES, /* max.NaN.f32 */
+  GPU_TO_TF32,      /* cvt.rna.tf32.f32 */
+  GPU_WARPGROUPS,   /* wgmma: of one generation alone */
+  GPU_CLUSTERS,     /* of thread blocks: data centres' GPUs */
+  GPU_OVERLAP,      /* a kernel may begin while the one before it ends: programmatic dependent launch */
+  GPU_FEATURES
+} GpuFeature;
+int gpu_since(GpuFeature f);                          /* the first compute capability that has it: 80 */
+bool gpu_has(const GpuMachine *m, GpuFeature f);      /* of a CUDA device */
 /* The table's row of a compute capability: its own, else the newest one before it; 0: sm_90, what most measurements
  * behind the estimate are of. */
 const GpuMachine *gpu_machine(int sm);
@@ -69,7 +81,7 @@ typedef struct {
   char cpu[TARGET_CPU_NAME]; /* the processor that the C compiler makes code for, "": this one */
 } Target;
 static inline int target_overlap(const Target *t) {
-  return t->kind == TG_CUDA && gpu_overlaps(&t->gpu) ? t->overlap : OVERLAP_NONE;
+  return t->kind == TG_CUDA && gpu_has(&t->gpu, GPU_OVERLAP) ? t->overlap : OVERLAP_NONE;
 }
 /* A target of that kind with its default parameters; sm: for CUDA. */
 Target target_default(TargetKind kind, int sm);

@@ -83,7 +83,7 @@ bool gen_waits(const Program *p) { return target_overlap(&p->f.target) != OVERLA
  * The condition is for programs that are compiled again for an older GPU. */
 void gen_launch_wait(Gen *g) {
   const char *sep = "";
-  sb_printf(g->o, "#if __CUDA_ARCH__ >= %d0\n", GPU_OVERLAP_SM);
+  sb_printf(g->o, "#if __CUDA_ARCH__ >= %d0\n", gpu_since(GPU_OVERLAP));
   gen_linef(g, "asm volatile(\"griddepcontrol.wait;\" ::");
   for (int i = 0; i < g->k->n_param; i++) {
     if (func_is_constant(&g->p->f, g->k->param[i])) continue;
@@ -94,7 +94,7 @@ void gen_launch_wait(Gen *g) {
 }
 
 void gen_launch_next(Gen *g) {
-  sb_printf(g->o, "#if __CUDA_ARCH__ >= %d0\n", GPU_OVERLAP_SM);
+  sb_printf(g->o, "#if __CUDA_ARCH__ >= %d0\n", gpu_since(GPU_OVERLAP));
   gen_linef(g, "asm volatile(\"griddepcontrol.launch_dependents;\");\n#endif\n");
 }
 

@@ -1,7 +1,7 @@
 /* Minima and maxima. Of floats they are not a number if an operand is not, as in NumPy and PyTorch (IEEE 754-2019 calls them
  * minimum and maximum); no target's own function does that, and what it costs to do depends on the target:
  *
- *   CUDA      max.NaN.f32 is one instruction from sm_80 on; before, and for doubles, a comparison, a test and a choice
+ *   CUDA      max.NaN.f32 is one instruction from compute capability 8.0 on; before, and for doubles, a comparison, a test and a choice
  *   C, x86    vmaxps gives its second source when one of the two is no number. With a literal as the first source it is all that
  *             is needed (relu, clip). Else the lanes in which the other source is no number keep it: one more instruction, a
  *             comparison into a mask (AVX-512), or two
@@ -61,7 +61,7 @@ static const char *scalar_body(Gen *g, const Extreme *x, DType t) {
   Arena *a = g->a;
   if (x->form == UNTESTED && g->t->kind != TG_CPU)
     return arena_printf(a, "return f%s%s(a, b);", x->word, t.bits <= 32 && g->t->kind == TG_CUDA ? "f" : "");
-  if (g->t->kind == TG_CUDA && g->p->f.target.gpu.sm >= 80 && t.bits <= 32)
+  if (g->t->kind == TG_CUDA && gpu_has(&g->p->f.target.gpu, GPU_NAN_EXTREMES) && t.bits <= 32)
     return arena_printf(a, "float r; asm(\"%s.NaN.f32 %%0, %%1, %%2;\" : \"=f\"(r) : \"f\"(a), \"f\"(b)); return r;",
                         x->word);
   if (x->form != TESTED) return arena_printf(a, "return a %s b ? a : b;", x->less);

@@ -26,6 +26,26 @@ static const char *operands(Gen *g, const char *form, int64_t first, int64_t n) 
   return sb_str(&b);
 }
 
+/* Registers of 32 bits as CUDA's vector of so many bytes. */
+static const char *vector_of(int64_t bytes) { return bytes == 16 ? "uint4" : bytes == 8 ? "uint2" : "unsigned int"; }
+static const char *fetch_helper(Gen *g, int64_t bytes) {
+  static const char *const MEMBER[] = {".x", ".y", ".z", ".w"};
+  const char *type = vector_of(bytes);
+  StrBuf b;
+  sb_init(&b, g->a);
+  for (int i = 0; i < bytes / 4; i++) sb_printf(&b, "  r[%d] = v%s;\n", i, bytes == 4 ? "" : MEMBER[i]);
+  return gen_function(g, "void", arena_printf(g->a, "ns_copy_fetch_%lld", (long long)bytes),
+                      "(unsigned int *r, const void *from, bool real) {\n"
+                      "  %s v = {};\n  if (real) v = *(const %s *)from;\n%s}\n",
+                      type, type, sb_str(&b));
+}
+static const char *put_helper(Gen *g, int64_t bytes) {
+  const char *type = vector_of(bytes);
+  return gen_function(g, "void", arena_printf(g->a, "ns_copy_put_%lld", (long long)bytes),
+                      "(void *to, const unsigned int *r) {\n  *(%s *)to = %s%s(%s);\n}\n", type,
+                      bytes == 4 ? "" : "make_", bytes == 4 ? "" : type, operands(g, "r[#]", 0, bytes / 4));
+}
+
 static const char *fragment_helper(Gen *g, int64_t n, bool turned) {
   const char *trans = turned ? "trans" : "";
   return gen_function(g, "void", arena_printf(g->a, "ns_fragment_x%lld%s%s", (long long)n, turned ? "_" : "", trans),
@@ -38,10 +58,11 @@ static const char *fragment_helper(Gen *g, int64_t n, bool turned) {
 
 /* The value that a TF32 unit multiplies, rounded, for the unit itself cuts off. */
 const char *gen_to_tf32(Gen *g) {
-  const char *by_instruction = "#if __CUDA_ARCH__ >= 800\n  unsigned int r;\n"
-                               "  asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(r) : \"f\"(__uint_as_float(x)));\n"
-                               "  return r;\n#else\n",
-             *cuda = g->t->kind == TG_CUDA ? by_instruction : "";
+  static const char by_instruction[] =
+      "#if __CUDA_ARCH__ >= %d0\n  unsigned int r;\n"
+      "  asm(\"cvt.rna.tf32.f32 %%0, %%1;\" : \"=r\"(r) : \"f\"(__uint_as_float(x)));\n"
+      "  return r;\n#else\n";
+  const char *cuda = g->t->kind == TG_CUDA ? arena_printf(g->a, by_instruction, gpu_since(GPU_TO_TF32)) : "";
   return gen_function(
       g, "unsigned int", "ns_to_tf32",
       "(unsigned int x) {\n%s  return (x & 0x7f800000u) != 0x7f800000u ? (x + 0x1000u) & 0xffffe000u : x;\n%s}\n", cuda,
@@ -62,21 +83,36 @@ static Number number(DType t) {
   return dtype_is_float(t) ? (Number){"float", "f32", "f"} : (Number){"int", "s32", "r"};
 }
 
-static const char *mma_helper(Gen *g, MmaType t) {
+/* One instruction of a product: which registers of the fragments it takes is said in the table of forms. */
+static const char *mma_instruction(Gen *g, MmaType t, const MmaForm *f, MmaPart p) {
   const MmaInfo *m = mma_info(t);
   Number sum = number(m->sum);
-  const char *value = t == MMA_TF32 ? gen_to_tf32(g) : "", *type[] = {factor_name(m->a), factor_name(m->b)},
-             *a = arena_printf(g->a, "\"r\"(%s(a[#]))", value), *b = arena_printf(g->a, "\"r\"(%s(b[#]))", value),
-             *c = arena_printf(g->a, "\"+%s\"(c[#])", sum.reg);
-  const char *more = !dtype_eq(m->a, m->b) ? arena_printf(g->a, "_%s", type[1]) : t == MMA_F16_SUMS ? "_sums" : "";
-  int n = dtype_bytes(m->sum); /* registers of sums */
-  return gen_function(g, "void", arena_printf(g->a, "ns_mma_%s%s", type[0], more),
-                      "(%s *c, const unsigned int *a, const unsigned int *b) {\n"
-                      "  asm volatile(\"mma.sync.aligned.m16n8k%d.row.col.%s.%s.%s.%s {%s}, {%s}, {%s}, {%s};\" :\n"
-                      "               %s :\n               %s, %s);\n}\n",
-                      sum.c, mma_depth(t), sum.ptx, type[0], type[1], sum.ptx, operands(g, "%#", 0, n),
-                      operands(g, "%#", n, 4), operands(g, "%#", n + 4, 2), operands(g, "%#", 0, n),
-                      operands(g, c, 0, n), operands(g, a, 0, 4), operands(g, b, 0, 2));
+  const char *value = t == MMA_TF32 ? gen_to_tf32(g) : "", *a = arena_printf(g->a, "\"r\"(%s(a[#]))", value),
+             *b = arena_printf(g->a, "\"r\"(%s(b[#]))", value), *c = arena_printf(g->a, "\"+%s\"(c[#])", sum.reg);
+  int per = 4 / dtype_bytes(m->sum), n = f->takes.sums / per; /* sums of a register; registers of sums */
+  return arena_printf(g->a,
+                      "  asm volatile(\"mma.sync.aligned.%s.row.col.%s.%s.%s.%s {%s}, {%s}, {%s}, {%s};\" :\n"
+                      "               %s :\n               %s, %s);\n",
+                      f->shape, sum.ptx, factor_name(m->a), factor_name(m->b), sum.ptx, operands(g, "%#", 0, n),
+                      operands(g, "%#", n, f->takes.a), operands(g, "%#", n + f->takes.a, f->takes.b),
+                      operands(g, "%#", 0, n), operands(g, c, p.sums / per, n), operands(g, a, p.a, f->takes.a),
+                      operands(g, b, p.b, f->takes.b));
+}
+
+static const char *mma_helper(Gen *g, MmaType t) {
+  const MmaInfo *m = mma_info(t);
+  const MmaForm *f = mma_form(t, &g->p->f.target.gpu);
+  if (!f)
+    err_raise(g->err, NS_ERR_VALUE, "compute capability %d has no mma.sync of %s", g->p->f.target.gpu.sm,
+              factor_name(m->a));
+  const char *more = !dtype_eq(m->a, m->b) ? arena_printf(g->a, "_%s", factor_name(m->b))
+                     : t == MMA_F16_SUMS   ? "_sums"
+                                           : "";
+  StrBuf b;
+  sb_init(&b, g->a);
+  for (int i = 0; i < f->n; i++) sb_puts(&b, mma_instruction(g, t, f, f->part[i]));
+  return gen_function(g, "void", arena_printf(g->a, "ns_mma_%s%s", factor_name(m->a), more),
+                      "(%s *c, const unsigned int *a, const unsigned int *b) {\n%s}\n", number(m->sum).c, sb_str(&b));
 }
 
 /* Three products of TF32, small ones first. They are added to the sum by an addition that rounds: the units cut off, which
@@ -167,18 +203,21 @@ static void group_mma(Gen *g, ExprId e) {
            (unsigned long long)form[1]);
 }
 
+/* Bytes of a copy of elements of the array that operand `of` is in. */
+static int64_t copied_bytes(Gen *g, ExprId e, int of) {
+  DType t = ir_buffer(g->c, ir_node(g->c, ir_kid(g->c, e, of))->sym)->type;
+  return gen_const(g, ir_kid(g->c, e, 0), "length of a copy") * dtype_bytes(t);
+}
+
 bool gen_warp(Gen *g, ExprId e, Intrin in) {
   if (in < IN_COPY_ASYNC || in > IN_LAST_BLOCK) return false;
   if (g->t->kind != TG_CUDA)
     err_raise(g->err, NS_ERR_VALUE, "'%s' is an instruction of NVIDIA's GPUs: a CUDA target is needed",
               intrin_info(in)->name);
   switch (in) {
-  case IN_COPY_ASYNC: {
-    int64_t n = gen_const(g, ir_kid(g->c, e, 0), "length of a copy");
-    DType t = ir_buffer(g->c, ir_node(g->c, ir_kid(g->c, e, 1))->sym)->type;
-    gen_form(g, e, "%s(&$l1, &$l2, $t3)", copy_helper(g, n * dtype_bytes(t)));
-    break;
-  }
+  case IN_COPY_ASYNC: gen_form(g, e, "%s(&$l1, &$l2, $t3)", copy_helper(g, copied_bytes(g, e, 1))); break;
+  case IN_COPY_FETCH: gen_form(g, e, "%s(&$l1, &$l2, $t3)", fetch_helper(g, copied_bytes(g, e, 2))); break;
+  case IN_COPY_PUT: gen_form(g, e, "%s(&$l1, &$l2)", put_helper(g, copied_bytes(g, e, 1))); break;
   case IN_COPY_COMMIT: order(g, e, "cp.async.commit_group"); break;
   case IN_COPY_WAIT: order(g, e, "cp.async.wait_group"); break;
   case IN_FRAGMENT: {

@@ -272,7 +272,7 @@ static void divide_alike(const Device *d, Cuda *c, CUfunction f, const ManKernel
   enum { PERCENT = 50 };
   const GpuMachine *g = &d->info.gpu;
   int shared = 0;
-  if (!k->waits || !gpu_overlaps(g) || g->sms < 1 || c->api.func_get(&shared, CU_FN_SHARED_BYTES, f)) return;
+  if (!k->waits || !gpu_has(g, GPU_OVERLAP) || g->sms < 1 || c->api.func_get(&shared, CU_FN_SHARED_BYTES, f)) return;
   int64_t threads = k->block[0] * k->block[1] * k->block[2],
           blocks = i64_ceildiv(k->grid[0] * k->grid[1] * k->grid[2], g->sms),
           room = threads > 0 ? (int64_t)g->max_warps * GPU_WARP / threads : 0,
@@ -423,7 +423,7 @@ static int cuda_graph_begin(Device *d, bool overlap) {
   Cuda *c = enter(d);
   const char *s = getenv("NESTSMITH_CUDA_OVERLAP");
   TRY(d, c->api.capture_begin(c->stream, CU_CAPTURE_RELAXED), "starting a graph capture");
-  c->overlap = overlap && c->api.launch_ex && gpu_overlaps(&d->info.gpu) && !(s && strcmp(s, "0") == 0);
+  c->overlap = overlap && c->api.launch_ex && gpu_has(&d->info.gpu, GPU_OVERLAP) && !(s && strcmp(s, "0") == 0);
   c->after_launch = false;
   c->windows = overlap && c->api.launch_ex;
   c->early = 0;

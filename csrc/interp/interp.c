@@ -59,6 +59,7 @@ static void run_func(void *arg) {
   Job *j = arg;
   Run *r = j->r;
   r->flat = j->f->flat;
+  r->gpu = &j->f->target.gpu;
   st_visit(j->f->ctx, j->f->body, count_binder, NULL, r);
   set_up(r);
   r->implied = r->unplaced = j->f->target.kind != TG_CPU && !uses_barriers(r, j->f->body);
@@ -91,6 +92,7 @@ static void run_program(void *arg) {
   const Program *p = j->p;
   r->flat = true;
   r->strict = true;
+  r->gpu = &p->f.target.gpu;
   for (int i = 0; i < p->n_kernels; i++) st_visit(p->f.ctx, p->kernel[i].body, count_binder, NULL, r);
   set_up(r);
   bind_args(r, &p->f, j->args);

@@ -35,6 +35,7 @@ typedef struct {
 typedef struct {
   IrCtx *c;
   Err *err;
+  const GpuMachine *gpu; /* whose instructions run */
   Arena *keep, *a;      /* what lasts as long as the run; memory of the program (released in nests) */
   const ExprNode *node; /* tables of the context; nothing is added while running */
   const ExprId *kid;

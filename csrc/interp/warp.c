@@ -25,7 +25,7 @@ bool is_warp_op(const Run *r, const Stmt *s) {
 }
 bool is_copy_op(const Run *r, const Stmt *s) {
   Intrin in = called(r, s);
-  return in == IN_COPY_ASYNC || in == IN_COPY_COMMIT || in == IN_COPY_WAIT || in == IN_GROUP_SEES;
+  return (in >= IN_COPY_ASYNC && in <= IN_COPY_PUT) || in == IN_GROUP_SEES;
 }
 
 Spot operand_spot(Run *r, ExprId load, bool write) {
@@ -51,6 +51,25 @@ void operand_put(Run *r, Spot p, int64_t i, Val v) {
             (long long)p.mem->n, ir_buffer(r->c, p.mem->id)->name);
 }
 
+/* ---- registers of 32 bits that hold one, two or four elements ---- */
+
+static Val pack(DType t, int n, const Val *part) {
+  uint32_t u = 0;
+  Val v = {.bad = false};
+  for (int i = 0; i < n; i++) {
+    mem_put(t, (uint8_t *)&u + i * dtype_bytes(t), part[i]);
+    v.bad |= part[i].bad;
+  }
+  v.u.i = u;
+  return v;
+}
+static Val part(DType t, Val reg, int i) {
+  uint32_t u = (uint32_t)reg.u.i;
+  Val v = mem_get(t, (const uint8_t *)&u + i * dtype_bytes(t));
+  v.bad = reg.bad;
+  return v;
+}
+
 /* ---- copies ---- */
 
 typedef struct {
@@ -67,25 +86,57 @@ void end_copies(Run *r) {
   for (int t = 0; r->flight && t < MAX_THREADS; t++) r->flight->copy[t].len = 0, r->flight->groups[t] = 0;
 }
 
+static int element_bytes(const Run *r, ExprId load) { return dtype_bytes(ir_buffer(r->c, r->node[load].sym)->type); }
+
+/* The length of a copy between global and shared memory, in elements of so many bytes. */
+static int64_t copy_length(Run *r, ExprId n, int size) {
+  int64_t count = ev_int(r, n, "length of a copy"), bytes = count * size;
+  if (bytes != 4 && bytes != 8 && bytes != 16)
+    err_raise(r->err, NS_ERR_VALUE, "a copy of %lld bytes; 4, 8 and 16 are possible", (long long)bytes);
+  return count;
+}
+static void check_aligned(Run *r, ExprId load, Spot p, int64_t n) {
+  if (p.at >= 0 && p.at % n)
+    finding(r, FD_BOUNDS, r->node[load].sym, "a copy of %lld bytes from or to '%s' is not aligned",
+            (long long)(n * p.mem->size), ir_buffer(r->c, r->node[load].sym)->name);
+}
+
 static void issue(Run *r, const ExprId *k) {
   struct Flight *f = r->flight;
-  Copy x = {.n = ev_int(r, k[0], "length of a copy"), .group = f->groups[r->t]};
-  int size = dtype_bytes(ir_buffer(r->c, r->node[k[1]].sym)->type);
-  int64_t bytes = x.n * size;
-  if (bytes != 4 && bytes != 8 && bytes != 16)
-    err_raise(r->err, NS_ERR_VALUE, "an asynchronous copy of %lld bytes; 4, 8 and 16 are possible", (long long)bytes);
+  Copy x = {.n = copy_length(r, k[0], element_bytes(r, k[1])), .group = f->groups[r->t]};
   x.to = operand_spot(r, k[1], true);
+  check_aligned(r, k[1], x.to, x.n);
   bool real = ev_cond(r, k[3]);
   Spot from = {NULL, -1};
   if (real) from = operand_spot(r, k[2], false);
-  if ((x.to.at >= 0 && x.to.at * size % bytes) || (from.at >= 0 && from.at * size % bytes))
-    finding(r, FD_BOUNDS, r->node[k[1]].sym, "an asynchronous copy of %lld bytes to '%s' is not aligned",
-            (long long)bytes, ir_buffer(r->c, r->node[k[1]].sym)->name);
+  check_aligned(r, k[2], from, x.n);
   for (int64_t i = 0; i < x.n; i++) {
     x.value[i] = real ? operand_take(r, from, i) : (Val){.u.f = 0};
     operand_put(r, x.to, i, (Val){.bad = true});
   }
   vec_push(r->keep, &f->copy[r->t], x);
+}
+
+static void fetch(Run *r, const ExprId *k) {
+  DType t = ir_buffer(r->c, r->node[k[2]].sym)->type;
+  int64_t n = copy_length(r, k[0], dtype_bytes(t)), per = 4 / dtype_bytes(t);
+  bool real = ev_cond(r, k[3]);
+  Spot to = operand_spot(r, k[1], true), from = {NULL, -1};
+  if (real) from = operand_spot(r, k[2], false);
+  check_aligned(r, k[2], from, n);
+  for (int64_t q = 0; q < n / per; q++) {
+    Val value[4];
+    for (int64_t i = 0; i < per; i++) value[i] = real ? operand_take(r, from, q * per + i) : (Val){.u.f = 0};
+    operand_put(r, to, q, pack(t, (int)per, value));
+  }
+}
+
+static void put(Run *r, const ExprId *k) {
+  DType t = ir_buffer(r->c, r->node[k[1]].sym)->type;
+  int64_t n = copy_length(r, k[0], dtype_bytes(t)), per = 4 / dtype_bytes(t);
+  Spot to = operand_spot(r, k[1], true), from = operand_spot(r, k[2], false);
+  check_aligned(r, k[1], to, n);
+  for (int64_t i = 0; i < n; i++) operand_put(r, to, i, part(t, operand_take(r, from, i / per), (int)(i % per)));
 }
 
 static void arrive(Run *r, int64_t in_flight) {
@@ -107,6 +158,10 @@ void exec_copy(Run *r, const Stmt *s) {
   if (!r->flight) r->flight = arena_new_of(r->keep, struct Flight);
   if (n->sym == IN_COPY_ASYNC)
     issue(r, r->kid + n->kid0);
+  else if (n->sym == IN_COPY_FETCH)
+    fetch(r, r->kid + n->kid0);
+  else if (n->sym == IN_COPY_PUT)
+    put(r, r->kid + n->kid0);
   else if (n->sym == IN_COPY_COMMIT)
     r->flight->groups[r->t]++;
   else if (n->sym == IN_GROUP_SEES)
@@ -115,24 +170,7 @@ void exec_copy(Run *r, const Stmt *s) {
     arrive(r, ev_int(r, r->kid[n->kid0], "groups in flight"));
 }
 
-/* ---- fragments: registers of 32 bits that hold one, two or four elements ---- */
-
-static Val pack(DType t, int n, const Val *part) {
-  uint32_t u = 0;
-  Val v = {.bad = false};
-  for (int i = 0; i < n; i++) {
-    mem_put(t, (uint8_t *)&u + i * dtype_bytes(t), part[i]);
-    v.bad |= part[i].bad;
-  }
-  v.u.i = u;
-  return v;
-}
-static Val part(DType t, Val reg, int i) {
-  uint32_t u = (uint32_t)reg.u.i;
-  Val v = mem_get(t, (const uint8_t *)&u + i * dtype_bytes(t));
-  v.bad = reg.bad;
-  return v;
-}
+/* ---- fragments ---- */
 
 static void fragment(Run *r, const ExprId *k, int first) {
   int64_t n = ev_int(r, k[0], "number of matrices"), turned = ev_int(r, k[1], "transposition");
@@ -193,40 +231,47 @@ static Val added(const MmaInfo *m, Val c, double sum) {
   return c;
 }
 
-static void multiply(Run *r, const ExprId *k, int first) {
+/* What lane l has of a factor in n registers from `first` on: lines by eights, then along k. */
+static void take(Run *r, Tile *t, int l, Spot from, int first, int n, int eights, DType type, bool three) {
+  int per = 4 / dtype_bytes(type);
+  for (int q = 0; q < n; q++) {
+    Val reg = operand_take(r, from, first + q);
+    int line = l / 4 + q % eights * 8, k = (l % 4 + q / eights * 4) * per;
+    for (int i = 0; i < per; i++) set(t, line, k + i, part(type, reg, i), type, three);
+  }
+}
+
+/* One instruction of a product. */
+static void multiply_part(Run *r, const ExprId *k, int first, const MmaInfo *m, const MmaForm *f, MmaPart p) {
   Tile *a = arena_new_of(r->a, Tile), *b = arena_new_of(r->a, Tile);
-  MmaType type = (MmaType)ev_int(r, k[0], "type of a product");
-  const MmaInfo *m = mma_info(type);
-  int depth = mma_depth(type), per = depth / 8;
   bool three = m->terms == 3;
+  int depth = f->takes.b * 16 / dtype_bytes(m->b), n = 4 / dtype_bytes(m->sum); /* n: sums of a register */
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
-    Spot pa = operand_spot(r, k[2], false), pb = operand_spot(r, k[3], false);
-    int g = l / 4, c = l % 4 * per;
-    for (int q = 0; q < 4; q++) {
-      Val reg = operand_take(r, pa, q);
-      for (int i = 0; i < per; i++) set(a, g + q % 2 * 8, c + q / 2 * 4 * per + i, part(m->a, reg, i), m->a, three);
-    }
-    for (int q = 0; q < 2; q++) {
-      Val reg = operand_take(r, pb, q);
-      for (int i = 0; i < per; i++) set(b, g, c + q * 4 * per + i, part(m->b, reg, i), m->b, three);
-    }
+    take(r, a, l, operand_spot(r, k[2], false), p.a, f->takes.a, f->eights, m->a, three);
+    take(r, b, l, operand_spot(r, k[3], false), p.b, f->takes.b, 1, m->b, three);
   }
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
     Spot pc = operand_spot(r, k[1], true);
-    int n = 4 / dtype_bytes(m->sum); /* sums of a register */
-    for (int q = 0; q < 4 / n; q++) {
-      Val reg = operand_take(r, pc, q), sum[2];
+    for (int q = 0; q < f->takes.sums / n; q++) {
+      Val reg = operand_take(r, pc, p.sums / n + q), sum[2];
       for (int h = 0; h < n; h++) {
         int row = l / 4 + (q * n + h) / 2 * 8, col = l % 4 * 2 + (q * n + h) % 2;
         sum[h] = n == 1 ? reg : part(m->sum, reg, h);
         for (int i = 0; i < depth; i++) sum[h].bad |= a->bad[row][i] || b->bad[col][i];
         sum[h] = added(m, sum[h], dot(a, b, row, col, depth, three));
       }
-      operand_put(r, pc, q, n == 1 ? sum[0] : pack(m->sum, n, sum));
+      operand_put(r, pc, p.sums / n + q, n == 1 ? sum[0] : pack(m->sum, n, sum));
     }
   }
+}
+
+static void multiply(Run *r, const ExprId *k, int first) {
+  MmaType type = (MmaType)ev_int(r, k[0], "type of a product");
+  const MmaForm *f = mma_form(type, r->gpu);
+  if (!f) err_raise(r->err, NS_ERR_VALUE, "compute capability %d has no product of type %d", r->gpu->sm, (int)type);
+  for (int i = 0; i < f->n; i++) multiply_part(r, k, first, mma_info(type), f, f->part[i]);
 }
 
 void exec_warps(Run *r, const Stmt *s, const bool *on) {

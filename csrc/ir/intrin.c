@@ -62,6 +62,8 @@ static const IntrinInfo TABLE[IN_COUNT] = {
     [IN_COPY_ASYNC] = {"ns_copy_async", 4, EFF_SYNC},
     [IN_COPY_COMMIT] = {"ns_copy_commit", 0, EFF_SYNC},
     [IN_COPY_WAIT] = {"ns_copy_wait", 1, EFF_SYNC},
+    [IN_COPY_FETCH] = {"ns_copy_fetch", 4, EFF_SYNC},
+    [IN_COPY_PUT] = {"ns_copy_put", 3, EFF_SYNC},
     [IN_FRAGMENT] = {"ns_fragment", 4, EFF_SYNC},
     [IN_MMA] = {"ns_mma", 4, EFF_SYNC},
     [IN_GROUP_MMA] = {"ns_group_mma", 9, EFF_SYNC},
@@ -101,6 +103,31 @@ static const MmaInfo MMA[MMA_COUNT] = {
 
 const MmaInfo *mma_info(MmaType t) { return &MMA[t]; }
 int mma_depth(MmaType t) { return 32 / dtype_bytes(MMA[t].a); }
+
+/* Registers of a fragment go by eights of rows, then along k (interp/warp.c), so halves of k are halves of them. */
+static const MmaForm WHOLE_K8 = {GPU_TENSOR_LONG, "m16n8k8", 2, {4, 2, 4}, 1, {{0}}},
+                     WHOLE_K16 = {GPU_TENSOR_LONG, "m16n8k16", 2, {4, 2, 4}, 1, {{0}}},
+                     WHOLE_K32 = {GPU_TENSOR_LONG, "m16n8k32", 2, {4, 2, 4}, 1, {{0}}},
+                     HALVES = {GPU_TENSOR_CORES, "m16n8k8", 2, {2, 1, 4}, 2, {{0, 0, 0}, {2, 1, 0}}};
+static const MmaForm QUARTERS = {GPU_TENSOR_CORES, "m8n8k16", 1,
+                                 {1, 1, 2},        4,         {{0, 0, 0}, {1, 0, 2}, {2, 1, 0}, {3, 1, 2}}};
+/* The largest first. */
+static const MmaForm *const FORM[MMA_COUNT][2] = {[MMA_F16] = {&WHOLE_K16, &HALVES},
+                                                  [MMA_BF16] = {&WHOLE_K16},
+                                                  [MMA_TF32] = {&WHOLE_K8},
+                                                  [MMA_TF32X3] = {&WHOLE_K8},
+                                                  [MMA_S8] = {&WHOLE_K32, &QUARTERS},
+                                                  [MMA_U8] = {&WHOLE_K32, &QUARTERS},
+                                                  [MMA_S8_U8] = {&WHOLE_K32, &QUARTERS},
+                                                  [MMA_U8_S8] = {&WHOLE_K32, &QUARTERS},
+                                                  [MMA_F16_SUMS] = {&WHOLE_K16, &HALVES}};
+
+const MmaForm *mma_form(MmaType t, const GpuMachine *m) {
+  for (int i = 0; i < NS_COUNT(FORM[t]); i++)
+    if (FORM[t][i] && gpu_has(m, FORM[t][i]->needs)) return FORM[t][i];
+  return NULL;
+}
+int mma_since(MmaType t) { return gpu_since(FORM[t][FORM[t][1] ? 1 : 0]->needs); }
 
 /* ---- vectors of the C target ---- */
 bool intrin_on_vectors(Intrin in, DType t) {

@@ -9,6 +9,7 @@
  */
 #ifndef NS_IR_H
 #define NS_IR_H
+#include "base/machine.h"
 #include "base/base.h"
 
 typedef int32_t ExprId; /* 0 = none */
@@ -74,6 +75,10 @@ typedef enum {
   IN_COPY_ASYNC,      /* n, LOAD shared, LOAD global, cond: n elements in flight, zeros if cond is false; 4, 8 or 16 bytes */
   IN_COPY_COMMIT,     /* the copies of this thread so far are a group */
   IN_COPY_WAIT,       /* n: until at most the last n groups of this thread are in flight */
+  /* Such copies by way of registers of 32 bits, where there are none in flight: n, LOAD local, LOAD global, cond; then n, LOAD shared,
+   * LOAD local. */
+  IN_COPY_FETCH,
+  IN_COPY_PUT,
   /* n, transposed, LOAD local, LOAD shared: n registers; lane i names row i % 8, of 16 bytes, of matrix i / 8 */
   IN_FRAGMENT,
   IN_MMA,             /* MmaType, LOAD local c, a, b: c += a b, 16x8 by 32 bytes, spread over the lanes of a warp */
@@ -102,6 +107,13 @@ typedef enum { MMA_F16, MMA_BF16, MMA_TF32, MMA_TF32X3, MMA_S8, MMA_U8, MMA_S8_U
 typedef struct { DType a, b, sum; int terms; } MmaInfo; /* terms: as in MatrixTile */
 const MmaInfo *mma_info(MmaType t);
 int mma_depth(MmaType t); /* of k: 32 bytes of a factor */
+/* A product is one instruction, or `n` smaller ones that share its fragments. An instruction takes so many registers of a and of b, and
+ * so many sums, of which its eights of rows each have two; part i those that begin with the ones named in part[i]. */
+enum { MMA_PARTS = 4 };
+typedef struct { int a, b, sums; } MmaPart;
+typedef struct { GpuFeature needs; const char *shape; int eights; MmaPart takes; int n; MmaPart part[MMA_PARTS]; } MmaForm;
+const MmaForm *mma_form(MmaType t, const GpuMachine *m); /* the largest that the machine has; NULL: none */
+int mma_since(MmaType t);                                /* the first compute capability that has one */
 typedef enum { EFF_PURE, EFF_READ, EFF_SYNC } Effect;
 typedef struct { const char *name; int arity; Effect effect; } IntrinInfo;
 const IntrinInfo *intrin_info(Intrin in);

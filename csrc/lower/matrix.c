@@ -21,6 +21,9 @@
  *
  * Sums in float16 are pairs in registers of 32 bits up to the last slice, and float32 behind it: parts of a sum are added up so.
  *
+ * Where the GPU has no copies in flight a slice is read into registers before the products of another one, and stored behind them
+ * (matrix_slices.c).
+ *
  * For features the same loops are made with plain statements in place of the instructions.
  */
 #include "lower/matrix.h"
@@ -314,15 +317,35 @@ static void check_whole(Mx *x) {
             sum->op->name);
 }
 
+/* Products by lanes, or tensor cores for such factors, are there from a compute capability on. */
+static void check_machine(Mx *x) {
+  bool lanes = mx_lanes(x), single = dtype_eq(x->v.type, DT_F32);
+  const Target *t = x->env->t;
+  if (lanes ? matrix_by_lanes(t) : matrix_on_cores(t, x->v.type)) return;
+  int sm = t->gpu.sm, since = lanes ? gpu_since(GPU_LANES) : matrix_cores_since(x->v.type);
+  StrBuf b;
+  sb_init(&b, ir_arena(x->c));
+  dtype_print(&b, x->v.type);
+  err_raise(
+      ir_err(x->c), NS_ERR_VALUE,
+      "stage %s asks for %s of %s, which compute capability %d.%d does not have: %d.%d is the first. Leave the stage "
+      "to loops%s",
+      x->st->op->name, lanes ? "a product by lanes" : "tensor cores for factors", sb_str(&b), sm / 10, sm % 10,
+      since / 10, since % 10,
+      lanes                          ? ""
+      : single && matrix_by_lanes(t) ? ", or multiply by lanes (0 terms)"
+      : matrix_on_cores(t, DT_F16)   ? ", or compute it in float16"
+                                     : "");
+}
+
 static void check(Mx *x, int stage) {
   const LowMatrix *env = x->env;
   const char *why, *name = x->st->op->name, *how = mx_lanes(x) ? "a product by lanes" : "tensor cores";
   Err *e = ir_err(x->c);
   err_check(e, env->t->kind == TG_CUDA, "stage %s asks for %s, which only CUDA targets have", name, how);
-  err_check(e, env->t->gpu.sm >= 80 || env->t->gpu.sm == 0,
-            "stage %s asks for %s: compute capability %d is less than 80", name, how, env->t->gpu.sm);
   if (!matrix_view(env->s, stage, x->t.transposed, env->body, &x->v, &why))
     err_raise(e, NS_ERR_VALUE, "stage %s is no product of matrices for tensor cores: %s", name, why);
+  check_machine(x);
   bool groups = !x->t.warpgroups || matrix_groups(env->t, x->v.type);
   err_check(e, groups || dtype_is_float(x->v.type), "stage %s asks for warpgroups' products, which are of floats alone",
             name);
@@ -351,7 +374,7 @@ static void begin(Mx *x) {
   x->team = matrix_team(&x->t);
   x->mi = x->t.warp_m * 2 / x->team, x->ni = x->t.warp_n / 8;
   x->ahead = matrix_ahead(&x->t);
-  x->sets = mx_plain(x) ? 1 : matrix_sets(&x->t, x->v.type);
+  x->sets = mx_plain(x) ? 1 : matrix_sets(&x->t, x->v.type, x->env->t);
   x->threads = matrix_threads(&x->t);
   for (int i = 0; i < 3; i++) x->block[i] = loop(x, NAME[i], grid[i], FOR_BLOCK_X).v;
   x->tid = loop(x, "threadIdx.x", x->threads, FOR_THREAD_X).v;

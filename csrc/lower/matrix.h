@@ -12,7 +12,8 @@ typedef struct {      /* a factor and its slice */
   int block, lines, line;       /* rows of the block; lines of the slice and elements of one */
   int panel;                    /* of them side by side: a line is in so many pieces, each of which has its lines below it */
   int vec, pitch, mask, shift;  /* elements of one copy; from one line to the next; of the swizzle */
-  bool by_k, rows_first, async; /* lines run along k; neighbouring threads copy neighbouring rows */
+  bool by_k, rows_first; /* lines run along k; neighbouring threads copy neighbouring rows */
+  bool at_once, async; /* vec elements are copied as they lie; and in flight, not by way of registers */
   BufferId shared, passing;
   ExprId first; /* row that the block begins with */
 } Side;

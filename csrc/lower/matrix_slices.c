@@ -7,7 +7,8 @@
  * copies have up to 16 bytes; `ldmatrix` transposes what lies the other way round, which it can for 16-bit types only: of others
  * all lines run along k. Chunks of 16 bytes change places within their line, by XOR with the number of the line: eight lines that
  * are read together are in different banks. What is not contiguous, or not a plain element, passes through registers: read before
- * the products, so that it arrives during them, stored behind them.
+ * the products, so that it arrives during them, stored behind them. So does everything where the GPU has no copies in flight, as many
+ * bytes at once.
  */
 #include "lower/matrix.h"
 
@@ -103,9 +104,10 @@ static void lie(Mx *x, Side *s) {
   s->by_k |= mx_grouped(x) && !in_panels(x, s);
   s->rows_first = along_k == 1 && next_row;
   s->vec = s->by_k ? along_k : along_rows;
-  s->async = s->vec * x->bytes >= 4 && ir_kind(x->c, s->value) == IR_LOAD &&
-             dtype_eq(ir_buffer(x->c, ir_node(x->c, s->value)->sym)->type, s->type);
-  if (!s->async) s->vec = 1;
+  s->at_once = s->vec * x->bytes >= 4 && ir_kind(x->c, s->value) == IR_LOAD &&
+               dtype_eq(ir_buffer(x->c, ir_node(x->c, s->value)->sym)->type, s->type);
+  s->async = s->at_once && (mx_plain(x) || gpu_has(&x->env->t->gpu, GPU_COPY_ASYNC));
+  if (!s->at_once) s->vec = 1;
   s->lines = s->by_k ? s->block : x->t.block_k;
   s->line = s->by_k ? x->t.block_k : s->block;
   s->panel = mx_grouped(x) && s->line * x->bytes > GROUP_LINE ? GROUP_LINE / x->bytes : s->line;
@@ -141,6 +143,9 @@ static void order_k(Mx *x) {
 int64_t mx_panel_size(const Side *s) { return (int64_t)s->lines * s->pitch; }
 static int64_t slice(const Side *s) { return mx_panel_size(s) * (s->line / s->panel); }
 
+/* Of one copy's registers. */
+static int words(const Mx *x, const Side *s) { return s->at_once ? s->vec * x->bytes / 4 : 1; }
+
 /* What both factors are, which way their slices lie, and the buffers for them. */
 void mx_slices(Mx *x) {
   Side *s[] = {&x->a, &x->b};
@@ -151,8 +156,8 @@ void mx_slices(Mx *x) {
     lie(x, s[i]);
     s[i]->shared = array(x, i ? "B.slices" : "A.slices", s[i]->type, SC_SHARED, x->t.stages * slice(s[i]));
     if (mx_grouped(x)) ir_buffer(x->c, s[i]->shared)->align = GROUP_ALIGN;
-    s[i]->passing = array(x, i ? "B.passing" : "A.passing", s[i]->type, SC_LOCAL,
-                          i64_ceildiv(s[i]->lines * s[i]->line / s[i]->vec, x->threads));
+    s[i]->passing = array(x, i ? "B.passing" : "A.passing", s[i]->at_once ? dtype(DT_UINT, 32) : s[i]->type, SC_LOCAL,
+                          i64_ceildiv(s[i]->lines * s[i]->line / s[i]->vec, x->threads) * words(x, s[i]));
   }
 }
 
@@ -213,21 +218,29 @@ static ExprId or_zero(Mx *x, const Side *s, Piece p) {
   return ex_is_int(x->c, p.cond, 1) ? p.value : ex_call(x->c, IN_IF_THEN_ELSE, s->type, 3, k);
 }
 
+/* One copy, or one part of it. */
+static Stmt *copy_one(Mx *x, const Side *s, Piece p, ExprId turn, CopyPart part) {
+  ExprId there = element(x, s->shared, p.at), passing = element(x, s->passing, scaled(x, turn, words(x, s)));
+  if (mx_plain(x) || !s->at_once)
+    return part == PUT     ? store(x, s->shared, p.at, passing)
+           : part == FETCH ? store(x, s->passing, turn, or_zero(x, s, p))
+                           : store(x, s->shared, p.at, or_zero(x, s, p));
+  ExprId copied[] = {num(x, s->vec), there, p.value, p.cond}, fetched[] = {copied[0], passing, p.value, p.cond},
+         stored[] = {copied[0], there, passing};
+  return part == COPY    ? call(x, IN_COPY_ASYNC, 4, copied)
+         : part == FETCH ? call(x, IN_COPY_FETCH, 4, fetched)
+                         : call(x, IN_COPY_PUT, 3, stored);
+}
+
 Stmt *mx_copy(Mx *x, const Side *s, ExprId kt, ExprId slot, CopyPart part) {
+  if (part == COPY && s->at_once && !s->async) /* all reads first */
+    return seq(x, mx_copy(x, s, kt, slot, FETCH), mx_copy(x, s, kt, slot, PUT));
   int n = s->lines * s->line / s->vec;
   Loop turn = loop(x, "turn", i64_ceildiv(n, x->threads), FOR_UNROLLED);
   Loop j = loop(x, "j", s->vec, FOR_VECTOR);
   bool wide = mx_plain(x) && s->vec > 1;
   Piece p = piece(x, s, kt, slot, var(x, turn.v), wide ? var(x, j.v) : 0);
-  Stmt *body;
-  if (part == COPY && s->async && !mx_plain(x)) {
-    ExprId args[] = {num(x, s->vec), element(x, s->shared, p.at), p.value, p.cond};
-    body = call(x, IN_COPY_ASYNC, 4, args);
-  } else if (part == PUT)
-    body = store(x, s->shared, p.at, element(x, s->passing, var(x, turn.v)));
-  else
-    body = part == FETCH ? store(x, s->passing, var(x, turn.v), or_zero(x, s, p))
-                         : store(x, s->shared, p.at, or_zero(x, s, p));
+  Stmt *body = copy_one(x, s, p, var(x, turn.v), part);
   if (wide) body = around(x, j, body);
   if (n % x->threads) {
     ExprId q = ex_add(x->c, scaled(x, var(x, turn.v), x->threads), var(x, x->tid));

@@ -30,6 +30,7 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   double rows = (double)i64_ceildiv(v.m.size, t->block_m), cols = (double)i64_ceildiv(v.n.size, t->block_n),
          tiles = (double)i64_ceildiv(i64_ceildiv(v.k.size, t->block_k), t->split), batch = (double)v.batch.size;
   double slice = (double)(t->block_m + t->block_n) * t->block_k * bytes;
+  int sets = matrix_sets(t, v.type, g->t), staged = matrix_staged(t, v.type, g->t);
   double fragments = t->warp_m / 4.0 + t->warp_n / 4.0; /* registers of a warp's fragments for one step along k */
   double operands =
       t->warp_m / 64.0 * (64 + t->warp_n) / 16.0; /* what a fourth of a warpgroup's instructions read for one */
@@ -37,16 +38,15 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->blocks = rows * cols * batch * t->split;
   k->threads = GPU_WARP * warps;
   k->shared_bytes = (double)matrix_shared_bytes(t, v.type, g->t);
-  k->local_elems =
-      lanes ? matrix_registers(t, v.type) - GPU_MATRIX_ADDRESSES : sums + matrix_sets(t, v.type) * fragments;
+  k->local_elems = lanes ? matrix_registers(t, v.type, g->t) - GPU_MATRIX_ADDRESSES : sums + sets * fragments + staged;
   k->ops = (t->terms == 3 ? 3 : 1) * 2.0 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
   k->matrix_bytes = bytes;
   k->matrix_lanes = lanes;
   k->matrix_groups = t->warpgroups > 0;
   k->matrix_wide = t->wide;
   k->matrix_halves = t->wide && facts_bytes(s, s->stage.at[stage].op->out[0]) == 2 ? out : 0;
-  k->matrix_alone = !lanes && matrix_sets(t, v.type) == 1;
-  k->matrix_ahead = matrix_ahead(t);
+  k->matrix_alone = !lanes && sets == 1;
+  k->matrix_ahead = staged ? 1 : matrix_ahead(t); /* registers hold one slice */
   k->matrix_tiles = tiles;
   k->matrix_share = 2 * (double)v.m.size * (double)v.n.size * (double)v.k.size * batch / k->ops;
   k->stages = t->stages;

@@ -32,7 +32,7 @@
  *                                                            wait of its own, but arguments that were said to be constant
  *                                                            (Func.constant), to which that launch must not write: it may be
  *                                                            launched to begin while that one ends, on a GPU that can
- *                                                            (machine.h, gpu_overlaps); missing: false
+ *                                                            (machine.h, GPU_OVERLAP); missing: false
  * Order of "args" is the order of the program's arguments, of "kernels" the launch order; "index" counts in "args" or
  * "work". Kernels run one after the other (each sees all writes of the earlier ones). For "c" there is one kernel of the
  * entry's name with grid and block 1, whose "params" are informative: call the entry with all args and work. "align" is

@@ -1,6 +1,7 @@
 /* _core.Target: what programs are made for, as the engine takes it. Immutable; equal and hashed by value. */
 #include "py/py_device.h"
 #include "py/py_fields.h"
+#include "schedule/schedule.h"
 #include <string.h>
 
 PyTypeObject *PyTarget_Type;
@@ -226,7 +227,24 @@ static PyObject *fn_gpu_fit(PyObject *Py_UNUSED(m), PyObject *args) {
 
 static PyMethodDef METHODS[] = {{"__reduce__", target_reduce, METH_NOARGS, "How pickle makes it again."},
                                 {NULL, NULL, 0, NULL}};
+static PyObject *fn_on_tensor_cores(PyObject *Py_UNUSED(m), PyObject *args) {
+  const char *name;
+  int sm;
+  DType type;
+  if (!PyArg_ParseTuple(args, "si:on_tensor_cores", &name, &sm)) return NULL;
+  const Target t = {.kind = TG_CUDA, .gpu.sm = sm};
+  return PyBool_FromLong(dtype_parse(name, &type) && matrix_on_cores(&t, type));
+}
+static PyObject *fn_lane_products(PyObject *Py_UNUSED(m), PyObject *sm) {
+  const Target t = {.kind = TG_CUDA, .gpu.sm = (int32_t)PyLong_AsLong(sm)};
+  return PyErr_Occurred() ? NULL : PyBool_FromLong(matrix_by_lanes(&t));
+}
+
 static PyMethodDef FUNCTIONS[] = {
+    {"on_tensor_cores", fn_on_tensor_cores, METH_VARARGS,
+     "on_tensor_cores(dtype, sm): whether those of a compute capability multiply such factors (float32: in TF32)."},
+    {"lane_products", fn_lane_products, METH_O,
+     "lane_products(sm): whether a compute capability has products of float32 by lanes."},
     {"target_from", fn_target_from, METH_VARARGS, "target_from(kind, hw, options): a Target; used by pickle."},
     {"hw_params_default", fn_hw_default, METH_VARARGS,
      "hw_params_default(kind, mali, adreno, shared, threads, warp, cores): the eight hardware parameters."},

@@ -17,7 +17,9 @@
 /* ---- the step ---- */
 
 enum { MAX_BLOCK = 256, MAX_STAGES = 8, MAX_ACCUMULATORS = 128, MAX_WARPS = 32, MAX_SPLIT = 64 };
-enum { MAX_HELD = 208 }; /* registers of sums and of two sets of fragments: one set if these do not fit */
+enum {
+  MAX_HELD = 208
+}; /* registers of sums, of two sets of fragments and of slices on their way: one set if these do not fit */
 enum { MAX_SIZE = INT32_MAX - 4 * MAX_BLOCK * MAX_SPLIT }; /* so that places behind the last tile fit 32 bits */
 
 MatrixTile matrix_tile(int n, const int64_t *x) {
@@ -43,9 +45,31 @@ int matrix_threads(const MatrixTile *t) {
   return matrix_team(t) * (t->block_m / t->warp_m) * (t->block_n / t->warp_n) * t->teams;
 }
 int matrix_ahead(const MatrixTile *t) { return t->stages - (t->warpgroups > 1 ? 2 : 1); }
-bool matrix_groups(const Target *t, DType type) {
-  return t->kind == TG_CUDA && t->gpu.sm == 90 && dtype_is_float(type);
+
+/* ---- what the machine has ---- */
+
+static bool has(const Target *t, GpuFeature f) { return t->kind == TG_CUDA && gpu_has(&t->gpu, f); }
+bool matrix_by_lanes(const Target *t) { return has(t, GPU_LANES); }
+bool matrix_groups(const Target *t, DType type) { return has(t, GPU_WARPGROUPS) && dtype_is_float(type); }
+
+/* The product whose left factor is of that type; MMA_COUNT: none. What the right one is, and the sums, is a matter of no machine. */
+static MmaType product_of(DType type) {
+  int i = 0;
+  while (i < MMA_COUNT && !dtype_eq(mma_info((MmaType)i)->a, type)) i++;
+  return (MmaType)i;
 }
+int matrix_cores_since(DType type) { return product_of(type) < MMA_COUNT ? mma_since(product_of(type)) : 0; }
+bool matrix_on_cores(const Target *t, DType type) {
+  return t->kind == TG_CUDA && product_of(type) < MMA_COUNT && mma_form(product_of(type), &t->gpu);
+}
+
+int matrix_staged(const MatrixTile *t, DType type, const Target *target) {
+  if (has(target, GPU_COPY_ASYNC)) return 0;
+  int words = t->block_k * dtype_bytes(type) / 4, threads = matrix_threads(t);
+  return (int)(i64_ceildiv(t->block_m * words, threads) + i64_ceildiv(t->block_n * words, threads));
+}
+
+/* ---- tiles ---- */
 
 /* Their tiles lie in shared memory as the instruction finds them: lines of 32, 64 or 128 bytes, or pieces of 128 side by side, which
  * change places in groups that begin at multiples of 1,024 bytes. */
@@ -95,11 +119,8 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   return t->warpgroups ? group_fault(t, type) : NULL;
 }
 
-enum { CLUSTERS_FROM = 90, CLUSTERS_TO = 119 }; /* compute capabilities: data centres' GPUs */
 bool matrix_clustered(const MatrixTile *t, const Target *target) {
-  int sm = target->gpu.sm;
-  return t->split > 1 && !t->last && t->split <= GPU_CLUSTER && target->kind == TG_CUDA && sm >= CLUSTERS_FROM &&
-         sm <= CLUSTERS_TO;
+  return t->split > 1 && !t->last && t->split <= GPU_CLUSTER && has(target, GPU_CLUSTERS);
 }
 
 /* Sums on their way come where slices of their type were. */
@@ -135,21 +156,22 @@ int matrix_wide_room(const MatrixTile *t) {
 int matrix_lane_rows(const MatrixTile *t) { return t->warp_m / 8; }
 int matrix_lane_columns(const MatrixTile *t) { return t->warp_n / 4; }
 
-int matrix_sets(const MatrixTile *t, DType type) {
+int matrix_sets(const MatrixTile *t, DType type, const Target *target) {
   if (t->warpgroups) return 0;
   if (matrix_lanes(t)) return 1;
   int mi = t->warp_m / 16, ni = t->warp_n / 8, steps = t->block_k / (32 / dtype_bytes(type));
-  return steps % 2 == 0 && mi * ni * 4 + 2 * (mi * 4 + ni * 2) <= MAX_HELD ? 2 : 1;
+  int held = mi * ni * 4 + 2 * (mi * 4 + ni * 2) + matrix_staged(t, type, target);
+  return steps % 2 == 0 && held <= MAX_HELD ? 2 : 1;
 }
 
-int matrix_registers(const MatrixTile *t, DType type) {
-  int mi = t->warp_m / 16, ni = t->warp_n / 8;
+int matrix_registers(const MatrixTile *t, DType type, const Target *target) {
+  int mi = t->warp_m / 16, ni = t->warp_n / 8, more = GPU_MATRIX_ADDRESSES + matrix_staged(t, type, target);
   if (matrix_lanes(t)) {
     int rows = matrix_lane_rows(t), columns = matrix_lane_columns(t);
-    return rows * columns + LANE_STEP * (rows + columns) + GPU_MATRIX_ADDRESSES;
+    return rows * columns + LANE_STEP * (rows + columns) + more;
   }
   int sums = mi * ni * (matrix_half_sums(t) ? 2 : 4);
-  return sums * GPU_WARP / matrix_team(t) + matrix_sets(t, type) * (mi * 4 + ni * 2) + GPU_MATRIX_ADDRESSES;
+  return sums * GPU_WARP / matrix_team(t) + matrix_sets(t, type, target) * (mi * 4 + ni * 2) + more;
 }
 
 void do_mm(State *s, const Step *p) {

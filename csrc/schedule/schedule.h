@@ -251,18 +251,25 @@ int matrix_lane_columns(const MatrixTile *t);
 int matrix_team(const MatrixTile *t);    /* threads that compute a warp's tile: those of a warp, or of a warpgroup */
 int matrix_threads(const MatrixTile *t); /* of a block */
 int matrix_ahead(const MatrixTile *t);   /* slices that are copied before they are needed */
-bool matrix_groups(const Target *t, DType type); /* does it have wgmma, for such factors? */
+bool matrix_by_lanes(const Target *t);                /* does it have products by lanes? */
+bool matrix_on_cores(const Target *t, DType type);    /* mma.sync, for such factors? */
+int matrix_cores_since(DType type);                   /* the first compute capability that has it; 0: none */
+bool matrix_groups(const Target *t, DType type);      /* wgmma, for them? */
+/* Registers of a thread in which slices are on their way where no copy is in flight by itself; 0: they are. */
+int matrix_staged(const MatrixTile *t, DType type, const Target *target);
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target);
 /* Do the blocks that share a sum add it up themselves, as a cluster? Else the last of them does, or a second kernel. */
 bool matrix_clustered(const MatrixTile *t, const Target *target);
-int matrix_registers(const MatrixTile *t, DType type); /* of a thread, about: sums, fragments, addresses */
+/* Of a thread, about: sums, fragments, addresses, slices on their way. */
+int matrix_registers(const MatrixTile *t, DType type, const Target *target);
 /* wide: a warp passes on 16 rows of so many columns at a time; elements of its room, which holds them by rows or by columns, and
  * from one of those to the next. */
 int matrix_wide_columns(const MatrixTile *t);
 int matrix_wide_room(const MatrixTile *t);
 int matrix_wide_pitch(const MatrixTile *t, bool by_columns);
-int matrix_sets(const MatrixTile *t, DType type); /* of fragments in registers: 2: one is loaded while the other is multiplied */
+/* Sets of fragments in registers; 2: one is loaded while the other is multiplied. */
+int matrix_sets(const MatrixTile *t, DType type, const Target *target);
 
 /* ---- layout rewrite (layout.c) : 02 §9 ---- */
 /* *made: what the caller has to transform: inputs that option 2 has in another layout; NULL: nobody asks. */

@@ -13,6 +13,9 @@
 #include <string.h>
 
 enum { TRIES = 64, TURNED_ONE_IN = 6 };
+/* Slices that are drawn, and how many of them where they pass through registers: these hold one, with a third place in shared memory it is
+ * stored behind all products. */
+enum { LEAST_STAGES = 2, MOST_STAGES = 5, STAGED_STAGES = 3 };
 enum { LANE_PRODUCTS = 1024 }; /* of a lane and a slice, which all are statements: beyond, compilers take seconds */
 
 static const Target *target(const MakeEnv *m) { return &m->task->target; }
@@ -75,17 +78,17 @@ Family tensor_family(const Step *s) {
 /* May the family compute such products? Float32 that may not lose bits is multiplied by lanes alone. */
 static bool allowed(const SketchEnv *env, Family by, const MatrixView *v) {
   const SearchParams *par = env->par;
-  bool single = v->type.bits == 32, strict = single && par->tensor_cores < TENSOR_TF32;
-  if (by == FAMILY_LANES) return strict && par->lanes && asked_for(v, 8) >= LANES_WORTH;
-  if (strict || par->tensor_cores == TENSOR_NEVER) return false;
+  const Target *t = &env->task->target;
+  bool single = v->type.bits == 32, cores = matrix_on_cores(t, v->type),
+       strict = single && (par->tensor_cores < TENSOR_TF32 || !cores);
+  if (by == FAMILY_LANES) return strict && par->lanes && matrix_by_lanes(t) && asked_for(v, 8) >= LANES_WORTH;
+  if (strict || !cores || par->tensor_cores == TENSOR_NEVER) return false;
   if (by == FAMILY_WARPS) return true;
-  return par->warpgroups && matrix_groups(&env->task->target, v->type) &&
-         !(single && par->tensor_cores == TENSOR_FLOAT32X3);
+  return par->warpgroups && matrix_groups(t, v->type) && !(single && par->tensor_cores == TENSOR_FLOAT32X3);
 }
 
 static bool on_device(const SketchEnv *env) {
-  const Target *t = &env->task->target;
-  return env->par->extended && t->kind == TG_CUDA && t->gpu.sm >= 80;
+  return env->par->extended && matrix_by_lanes(&env->task->target);
 }
 
 /* The step, with open numbers. */
@@ -177,9 +180,10 @@ static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
     return false;
   int64_t products = (int64_t)t.warp_m * t.warp_n / GPU_WARP * t.block_k / t.teams;
   if (by_lanes(p) && products > LANE_PRODUCTS) return false;
-  int64_t threads = matrix_threads(&t);
+  int64_t threads = matrix_threads(&t), regs = matrix_registers(&t, p->v.type, target(m));
   if (threads > hw.max_threads_per_block) return false;
-  if (threads * matrix_registers(&t, p->v.type) > target(m)->gpu.regs) return false; /* they would spill */
+  if (threads * regs > target(m)->gpu.regs) return false; /* they would spill */
+  if (matrix_staged(&t, p->v.type, target(m)) && (t.stages > STAGED_STAGES || regs > GPU_MAX_REGS)) return false;
   int64_t blocks = sides(p, x, &rows, &cols);
   if (i64_ceildiv(cols, x[1]) > GPU_GRID_YZ || p->v.batch.size * x[7] > GPU_GRID_YZ)
     return false; /* blocks in y and z */
@@ -189,6 +193,13 @@ static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
 }
 
 static int64_t power(Rng *r, int64_t least, int n) { return least << rng_below(r, n); }
+
+static int most_stages(const MakeEnv *m) {
+  return gpu_has(&target(m)->gpu, GPU_COPY_ASYNC) ? MOST_STAGES : STAGED_STAGES;
+}
+static int64_t draw_stages(const MakeEnv *m, Rng *r) {
+  return LEAST_STAGES + rng_below(r, most_stages(m) - LEAST_STAGES + 1);
+}
 
 /* Whether warpgroups may multiply two slices at a time, too. */
 static bool two_slices(const TensorPlan *p) { return p->open.warpgroups == SIZE_OPEN; }
@@ -200,14 +211,14 @@ static int64_t draw_last(const TensorPlan *p, Rng *r, int64_t split) {
 
 /* Tiles of lanes need not be powers of two: 24 rows make 131 blocks of 56x56 pixels, for 132 multiprocessors. */
 static const int8_t LANE_SIDES[] = {1, 2, 3, 4, 4, 5, 6, 7, 8, 8};
-static void draw_lanes(const TensorPlan *p, Rng *r, int64_t *x) {
+static void draw_lanes(const MakeEnv *m, const TensorPlan *p, Rng *r, int64_t *x) {
   for (int i = 0; i < 2; i++) {
     x[3 + i] = 8 * LANE_SIDES[rng_below(r, NS_COUNT(LANE_SIDES))];
     x[i] = x[3 + i] * power(r, 1, 3);
   }
   x[MATRIX_TEAMS] = power(r, 1, 4);
   x[2] = x[MATRIX_TEAMS] * power(r, LANE_STEP, 4);
-  x[5] = 2 + rng_below(r, 4);
+  x[5] = draw_stages(m, r);
   x[6] = rng_below(r, TURNED_ONE_IN) == 0;
   x[7] = power(r, 1, 5);
   x[MATRIX_TERMS] = x[MATRIX_WARPGROUPS] = x[MATRIX_WIDE] = 0;
@@ -216,9 +227,9 @@ static void draw_lanes(const TensorPlan *p, Rng *r, int64_t *x) {
 
 /* A warpgroup's tile may have any multiple of 8 columns: 48 of 3072 make 128 blocks of 64 of 128 rows. */
 enum { GROUP_OCTETS = 24 };
-static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
+static void draw(const MakeEnv *m, const TensorPlan *p, Rng *r, int64_t *x) {
   if (by_lanes(p)) {
-    draw_lanes(p, r, x);
+    draw_lanes(m, p, r, x);
     return;
   }
   int64_t step = 32 / dtype_bytes(p->v.type);
@@ -227,7 +238,7 @@ static void draw(const TensorPlan *p, Rng *r, int64_t *x) {
                                                     : power(r, 8, p->open.warpgroups ? 6 : 4);
   x[0] = x[3] * power(r, 1, 3), x[1] = x[4] * power(r, 1, 3);
   x[2] = power(r, step, 4);
-  x[5] = 2 + rng_below(r, 4);
+  x[5] = draw_stages(m, r);
   x[6] = rng_below(r, TURNED_ONE_IN) == 0;
   x[7] = power(r, 1, 5);
   x[MATRIX_TERMS] = p->open.terms;
@@ -241,7 +252,7 @@ bool tensor_sizes(MakeEnv *m, Rng *r, const TensorPlan *p, Step *s) {
   int64_t x[MATRIX_FIELDS], rows, cols, best[MATRIX_FIELDS] = {0};
   double sms = target(m)->gpu.sms;
   for (int i = 0; i < TRIES; i++) {
-    draw(p, r, x);
+    draw(m, p, r, x);
     if (!fits(m, p, x)) continue;
     memcpy(best, x, sizeof best);
     if ((double)sides(p, x, &rows, &cols) >= sms / 2 || rng_below(r, 8) == 0) break;

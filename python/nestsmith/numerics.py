@@ -51,10 +51,11 @@ MATH_MODES = {**_SINGLES, **{_with_half_sums(m): row._replace(half_sums=True) fo
 PRECISIONS = {"float32": "strict", "float32x3": "float32x3", "tf32": "tf32", "float16": "strict", "bfloat16": "strict"}
 
 
-def math_mode(config):
-    """The mode that the configuration of a PassContext (a dictionary) allows."""
-    single = float32_mode(config)
-    return _with_half_sums(single) if config.get(f"nestsmith.allow_{_HALF_SUMS}") else single
+def math_mode(config, target=None):
+    """The mode that the configuration of a PassContext (a dictionary) allows, where a target is given of what its tensor cores do."""
+    single = float32_mode(config) if target is None or target.on_tensor_cores("float32") else "strict"
+    half_sums = config.get(f"nestsmith.allow_{_HALF_SUMS}") and (target is None or target.on_tensor_cores("float16"))
+    return _with_half_sums(single) if half_sums else single
 
 
 def float32_mode(config):

@@ -389,9 +389,24 @@ class Target:
         return self.attrs.get("arch")
 
     @property
+    def _capability(self):
+        """CUDA: 90 for sm_90; else 0."""
+        return int(re.search(r"\d+", self.arch or "sm_0").group()) if self.kind.name == "cuda" else 0
+
+    def on_tensor_cores(self, dtype):
+        """Whether programs for it may multiply factors of the type on tensor cores: CUDA, float16 and integers of 8 bits from compute
+        capability 7.5 on, bfloat16 and float32 (in TF32) from 8.0 on."""
+        return _core.on_tensor_cores(dtype, self._capability)
+
+    @property
     def has_tensor_cores(self):
-        """Whether programs for it may use tensor cores: CUDA from compute capability 8.0 on."""
-        return self.kind.name == "cuda" and int(re.search(r"\d+", self.arch or "sm_0").group()) >= 80
+        """Whether there are such types: float16 is the first."""
+        return self.on_tensor_cores("float16")
+
+    @property
+    def has_lane_products(self):
+        """Whether programs for it may be products of float32 by lanes: CUDA from compute capability 7.0 on."""
+        return _core.lane_products(self._capability)
 
     @property
     def mcpu(self):

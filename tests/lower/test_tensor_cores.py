@@ -572,7 +572,123 @@ def nvrtc():
     return _core.build_available(CUDA)
 
 
-@pytest.mark.parametrize("sm", [80, 90, 120])
+# ---- below compute capability 8.0 ----
+
+T4, V100 = _core.Target("cuda", sm=75), _core.Target("cuda", sm=70)
+OLDER = [  # what is multiplied, on what, then block, warp, stages, transposed, split, and what else the step says
+    (product(34, 24, 96, turn_b=True), T4, (32, 32, 32), (16, 16), 2, False, 1, {}),  # two sets of fragments
+    (product(34, 24, 96, turn_a=True), T4, (32, 32, 16), (16, 16), 3, True, 1, {"wide": True}),
+    (product(34, 21, 43), T4, (32, 32, 32), (16, 16), 4, False, 2, {}),
+    (product(34, 22, 48, out="float16"), T4, (32, 32, 16), (16, 16), 2, False, 1, {"terms": 2}),
+    (product(34, 24, 160, "int8", turn_b=True), T4, (32, 24, 64), (16, 24), 2, False, 1, {}),
+    (product(34, 24, 160, "uint8 int8", (2,), turn_b=True), T4, (48, 32, 32), (16, 16), 3, True, 2, {"last": True}),
+    (convolution("NHWC", *SHAPES[0], "float16"), T4, (32, 32, 32), (16, 32), 2, False, 1, {}),
+    (convolution("NCHW", *SHAPES[3], "float16"), T4, (32, 32, 16), (16, 32), 3, True, 4, {"last": True}),
+    (product(34, 24, 96, "float32"), V100, (32, 24, 16), (16, 24), 2, False, 1, {"terms": 0}),
+    (product(34, 21, 43, "float32"), V100, (32, 32, 16), (16, 16), 3, True, 2, {"terms": 0, "teams": 2}),
+    (convolution("NHWC", *SHAPES[1], "float32"), V100, (32, 16, 16), (32, 16), 3, False, 5, {"terms": 0, "teams": 4, "last": True}),
+]  # fmt: skip
+ONE_BY_ONE = (2, 7)  # neighbours of less than 4 bytes
+NEWER = r"cp\.async|m16n8k16|m16n8k32|tf32|bf16|NaN|griddepcontrol|cluster|wgmma"  # instructions from 8.0 on
+TURING = r"mma\.|ldmatrix"  # and from 7.5 on
+
+
+@pytest.mark.parametrize("case", range(len(OLDER)))
+def test_older_machines(case):
+    """Slices pass through registers, read before the products and stored behind them; the compiler takes it for 7.5, the first that it
+    knows."""
+    tensors, target, block, warp, stages, transposed, split, how = OLDER[case]
+    s = verify(tensors, block, warp, stages, transposed, split, target=target, **how)
+    source = _core.program(s._core, tensors, target, "f")[0]
+    assert not re.search(NEWER if target.sm == 75 else f"{NEWER}|{TURING}", source)
+    fetched, stored = (source.count(f"  ns_copy_{part}_") for part in ("fetch", "put"))
+    assert fetched == stored and (fetched == 0) == (case in ONE_BY_ONE)
+    if nvrtc()[0]:
+        assert _core.build_report(T4, _core.build(T4, source, 0, "")[0])["local_bytes"] == 0
+
+
+def test_reads_come_before_the_products_and_stores_behind_them():
+    tensors = product(64, 64, 256, turn_b=True)
+    source = _core.program(scheduled(tensors[-1], (64, 64, 32), (32, 32), 2)._core, tensors, T4, "f")[0]
+    loop = source[source.index("for (int kt") :]
+    order = [loop.index(word) for word in ("ns_copy_fetch_16(", "ns_mma_f16(", "ns_copy_put_16(", "__syncthreads()")]
+    assert order == sorted(order) and loop.count("__syncthreads()") == 1
+
+
+# PTX's fragments by shape: where the registers of a begin (row, along k), those of b (along k), and pairs of sums (row).
+FRAGMENTS = {
+    "m16n8k16": (((0, 0), (8, 0), (0, 8), (8, 8)), (0, 8), (0, 8)),
+    "m16n8k32": (((0, 0), (8, 0), (0, 16), (8, 16)), (0, 16), (0, 8)),
+    "m16n8k8": (((0, 0), (8, 0)), (0,), (0, 8)),
+    "m8n8k16": (((0, 0),), (0,), (0,)),
+}
+
+
+def places(starts, per):
+    """(lane, register, element) with its line and its place along k."""
+    for lane, q, i in np.ndindex(32, len(starts), per):
+        line, k = starts[q]
+        yield lane, q, i, line + lane // 4, k + lane % 4 * per + i
+
+
+def run_instruction(shape, a, b, sums):
+    """By lanes and registers; sums are by lanes and pairs."""
+    of_a, of_b, of_sums = FRAGMENTS[shape]
+    m, k = (int(x) for x in re.fullmatch(r"m(\d+)n8k(\d+)", shape).groups())
+    left, right = np.zeros((m, k)), np.zeros((8, k))
+    for tile, registers, starts in ((left, a, of_a), (right, b, [(0, k0) for k0 in of_b])):
+        for lane, q, i, line, at in places(starts, registers.shape[2]):
+            tile[line, at] = registers[lane, q, i]
+    for lane, pair, i in np.ndindex(32, len(of_sums), 2):
+        sums[lane, pair, i] += left[of_sums[pair] + lane // 4] @ right[lane % 4 * 2 + i]
+
+
+@pytest.mark.parametrize("sm, dtype, terms, shapes", [
+    (75, "float16", 1, ["m16n8k8"] * 2), (75, "float16", 2, ["m16n8k8"] * 2),
+    (75, "int8", 1, ["m8n8k16"] * 4), (75, "int8 uint8", 1, ["m8n8k16"] * 4),
+    (80, "float16", 1, ["m16n8k16"]), (80, "float16", 2, ["m16n8k16"]), (80, "uint8", 1, ["m16n8k32"]),
+])  # fmt: skip
+def test_instructions_of_a_product(sm, dtype, terms, shapes):
+    """What the text does with the registers of 32 lanes, which hold fragments of the whole product, is that product."""
+    tensors = product(32, 32, 64, dtype, turn_b=True, out="float16" if terms == 2 else None)
+    source = _core.program(scheduled(tensors[-1], (32, 32, 32), (16, 16), 2, terms=terms)._core, tensors, _core.Target("cuda", sm=sm), "f")[0]
+    text = re.search(r"void ns_mma_\w+\(.*?\n}\n", source, re.S)[0]
+    whole, per, rng = FRAGMENTS["m16n8k16" if dtype == "float16" else "m16n8k32"], 2 if dtype == "float16" else 4, np.random.default_rng(sm)
+    left, right = rng.integers(-9, 9, (16, 8 * per)), rng.integers(-9, 9, (8, 8 * per))
+    held = {"a": np.zeros((32, 4, per)), "b": np.zeros((32, 2, per)), "c": np.zeros((32, 2, 2))}
+    for name, factor, starts in (("a", left, whole[0]), ("b", right, [(0, k) for k in whole[1]])):
+        for lane, q, i, line, at in places(starts, per):
+            held[name][lane, q, i] = factor[line, at]
+    found = re.findall(r'aligned\.(m\w+)\.row\.col\.[\w.]+ (.*?);" :\n(.*?)\);\n', text, re.S)
+    assert [shape for shape, *_ in found] == shapes
+    for shape, form, constraints in found:
+        operands = [(name, int(n)) for name, n in re.findall(r"(\w)\[(\d)\]", constraints)]
+        d, a, b, c = ([operands[int(n)] for n in re.findall(r"%(\d+)", group)] for group in re.findall(r"{(.*?)}", form))
+        assert d == c and {name for name, _ in c} == {"c"} and {name for name, _ in a} == {"a"} and {name for name, _ in b} == {"b"}
+        pairs = [n for _, n in c] if terms == 2 else [n // 2 for _, n in c[::2]]
+        assert terms == 2 or [n for _, n in c] == [2 * pair + i for pair in pairs for i in (0, 1)]
+        sums = held["c"][:, pairs]
+        run_instruction(shape, held["a"][:, [n for _, n in a]], held["b"][:, [n for _, n in b]], sums)
+        held["c"][:, pairs] = sums
+    for lane, pair, i in np.ndindex(32, 2, 2):
+        assert held["c"][lane, pair, i] == left[whole[2][pair] + lane // 4] @ right[lane % 4 * 2 + i]
+
+
+@pytest.mark.parametrize("sm, dtype, how, why", [
+    (75, "bfloat16", {}, r"factors of bfloat16, which compute capability 7\.5 does not have: 8\.0 is the first\..* in float16$"),
+    (75, "float32", {}, r"factors of float32, which compute capability 7\.5 does not have: 8\.0 is the first\..* by lanes \(0 terms\)$"),
+    (72, "float32", {"terms": 3}, r"factors of float32, which compute capability 7\.2 does not have: 8\.0 is the first\..* by lanes \(0 terms\)$"),
+    (70, "float16", {}, r"factors of float16, which compute capability 7\.0 does not have: 7\.5 is the first\. Leave the stage to loops$"),
+    (70, "int8", {}, r"factors of int8, which compute capability 7\.0 does not have: 7\.5 is the first\. Leave the stage to loops$"),
+    (61, "float32", {"terms": 0}, r"a product by lanes of float32, which compute capability 6\.1 does not have: 7\.0 is the first"),
+])  # fmt: skip
+def test_what_older_machines_do_not_have(sm, dtype, how, why):
+    tensors = product(48, 40, 64, dtype)
+    with pytest.raises(ValueError, match=why):
+        _core.program(scheduled(tensors[-1], (32, 32, 32), (16, 16), 2, **how)._core, tensors, _core.Target("cuda", sm=sm), "f")
+
+
+@pytest.mark.parametrize("sm", [75, 80, 90, 120])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", *BYTES])
 @pytest.mark.parametrize("split", [1, 2])
 def test_the_compiler_takes_it(dtype, sm, split):
@@ -582,9 +698,11 @@ def test_the_compiler_takes_it(dtype, sm, split):
     tensors = product(200, 72, 136, dtype)
     s = scheduled(tensors[-1], (64, 64, 32), (32, 32), 3, split=split)
     target = _core.Target("cuda", sm=sm)
+    if not _core.on_tensor_cores(dtype.split()[0], sm):
+        pytest.skip("not on its tensor cores")
     source, manifest = _core.program(s._core, tensors, target, "f")
-    assert "mma.sync" in source and "cp.async" in source and "ldmatrix" in source
-    assert dtype not in BYTES or f"mma.sync.aligned.m16n8k32.row.col.s32.{BYTES[dtype]}.s32" in source
+    assert "mma.sync" in source and ("cp.async" in source) == (sm >= 80) and "ldmatrix" in source
+    assert dtype not in BYTES or f"mma.sync.aligned.{'m16n8k32' if sm >= 80 else 'm8n8k16'}.row.col.s32.{BYTES[dtype]}.s32" in source
     binary = _core.build(target, source, 0, "")[0]
     report = _core.build_report(target, binary)
     assert report["local_bytes"] == 0  # sums and fragments are registers
@@ -731,8 +849,6 @@ def test_what_is_refused():
             lowered([a, b, c])
     with pytest.raises(ValueError, match="multiple of 16"):
         lowered(product(50, 37, 43), block=(32, 32, 24))
-    with pytest.raises(ValueError, match="capability 75 is less than 80"):
-        lowered(product(50, 37, 43), _core.Target("cuda", sm=75))
     with pytest.raises(ValueError, match="only CUDA targets"):
         lowered(product(50, 37, 43), _core.Target("opencl"))
     with pytest.raises(ValueError, match="neither float32 nor a 16-bit float"):

@@ -57,10 +57,14 @@ def test_who_may_use_them():
     for tensors in (half, brain):
         assert sketches(tensors) == sketches(tensors, tensor_cores=1) == [False, True, True]
         assert sketches(tensors, tensor_cores=0) == sketches(tensors, search_mode="compatible") == [False]
-        assert sketches(tensors, target="cuda -arch=sm_75") == [False]
+        assert sketches(tensors, target="cuda -arch=sm_70") == [False]
+    assert sketches(half, target="cuda -arch=sm_75") == [False, True] and sketches(brain, target="cuda -arch=sm_75") == [False]
     for how in ({}, {"math": "tf32", "tensor_cores": 1}, {"tensor_cores": 0}):  # strictly: by lanes
         assert lanes(single, **how) == [False, True] and lanes(single, lane_products=0, **how) == [False]
-    assert lanes(single, search_mode="compatible") == lanes(single, target="cuda -arch=sm_75") == [False]
+    assert lanes(single, search_mode="compatible") == lanes(single, target="cuda -arch=sm_61") == [False]
+    for older in ("cuda -arch=sm_70", "cuda -arch=sm_75"):  # no TF32: what may lose bits is strict there
+        for how in ({}, {"math": "tf32"}, {"math": "float32x3"}, {"math": "tf32", "tensor_cores": 2}):
+            assert lanes(single, target=older, **how) == [False, True]
     for how in ({"math": "float32x3"}, {"math": "tf32"}, {"math": "tf32", "tensor_cores": 2}):
         assert sum(sketches(single, warpgroups=0, **how)) == 1
     with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 as float32x3"):
@@ -77,8 +81,9 @@ def test_who_may_use_them():
 def test_who_may_use_them_for_integers(dtype):
     """Sums in int32 of products of 8 bits are exact: no mode is asked, and warpgroups are for floats."""
     whole = dense(40, 24, 72, dtype)
-    assert sketches(whole) == sketches(whole, warpgroups=2) == sketches(whole, target="cuda -arch=sm_120") == [False, True]
-    for how in ({"tensor_cores": 0}, {"search_mode": "compatible"}, {"target": "cuda -arch=sm_75"}):
+    assert sketches(whole) == sketches(whole, warpgroups=2) == [False, True]
+    assert sketches(whole, target="cuda -arch=sm_120") == sketches(whole, target="cuda -arch=sm_75") == [False, True]
+    for how in ({"tensor_cores": 0}, {"search_mode": "compatible"}, {"target": "cuda -arch=sm_70"}):
         assert sketches(whole, **how) == [False]
     a, b = (te.placeholder((40, 72), t, name=t) for t in types(dtype)[:2])
     for narrow in ("int8", "int16", "int64"):  # sums that units have not
@@ -106,6 +111,8 @@ def test_who_may_add_up_in_float16():
     for config, found in (({}, "strict"), ({mode: True}, mode), ({mode: True, "tf32": True}, f"tf32+{mode}")):
         with transform.PassContext(config={f"nestsmith.allow_{name}": on for name, on in config.items()}):
             assert policy(half).search_task.math == found
+            assert policy(half, target="cuda -arch=sm_75").search_task.math == (mode if config else "strict")
+            assert policy(half, target="cuda -arch=sm_70").search_task.math == "strict"
 
 
 def test_what_one_mode_allows_another():
@@ -221,17 +228,65 @@ def test_weights_are_on_their_way_before_the_launch_before_has_ended(dtype, math
     assert seen[2, 2, 1, True] > 5 and seen[2, 0, 1, False] > 5 and seen[1, 2, 0, False] > 5
 
 
+KINDS = {  # of ALLOWED; float32 is multiplied by lanes there, whatever bits it may lose
+    70: {"strict", "tf32", "float32x3"},
+    75: {"float16", "int8", "uint8 int8", "uint8", "int8 uint8", "fp16_accumulation", "strict", "tf32", "float32x3"},
+}
+
+
+@pytest.mark.parametrize("sm", [70, 75, 80, 90, 120])
+def test_drawn_schedules_of_all_kinds(sm):
+    """They are what the machine can do, right, and taken by the compiler, which knows no 7.0: it takes what is made for that for 7.5."""
+    target, compiled_for, seen = _core.Target("cuda", sm=sm), _core.Target("cuda", sm=max(sm, 75)), set()
+    there = _core.build_available(compiled_for)[0]
+    for k, (dtype, math) in enumerate(ALLOWED):
+        rng, drawn = np.random.default_rng(sm + k), []
+        for _ in range(4):  # of some shapes there are none
+            tensors = ragged(rng, dtype)
+            p = policy(tensors, seed=k + 1, math=math, target=f"cuda -arch=sm_{sm}", wide_stores=1, last_blocks=1)
+            drawn = [s for s in p.sample_initial_population() if has_step(s)]
+            if drawn:
+                break
+        bred = [s for s in p.evolutionary_search(drawn, 64) if has_step(s)] if sm < 80 and drawn else []
+        if drawn:
+            seen.add(math or dtype)
+        for s in drawn + bred:
+            assert sm >= 80 or int(re.search(r"(\d+) stages", str(s))[1]) <= 3
+            assert by_lanes(s) == (math == "strict" or (sm < 80 and dtype == "float32"))
+            assert _core.gpu_check(core_state(s), p.search_task.engine_target())["ok"]
+        for s in drawn[:2] + bred[:2]:
+            right(core_state(s), tensors, sm)
+            source = _core.candidate_source(core_state(s), target)[0]
+            assert sm >= 80 or not re.search("cp.async|m16n8k16|m16n8k32|bf16|tf32|NaN", source)
+            assert sm >= 75 or not re.search(r"mma\.|ldmatrix", source)
+            assert not there or _core.build_report(compiled_for, _core.build(compiled_for, source, 0, "")[0])["local_bytes"] == 0
+    assert seen == KINDS.get(sm, {math or dtype for dtype, math in ALLOWED})
+
+
+def test_slices_in_registers_are_counted():
+    """Below 8.0: they are of the registers, and one slice is on its way, however many have room."""
+    state = next(s for s in policy(dense(512, 512, 512, "float16"), target="cuda -arch=sm_75").sample_initial_population() if has_step(s))
+    found = {}
+    for sm in (75, 80):
+        p = policy(dense(512, 512, 512, "float16"), target=f"cuda -arch=sm_{sm}", sample_init_min_population=8)
+        facts = [p.engine.facts(with_numbers(state, [64, 64, 32, 32, 32, stages, 0, 1]).infer_bounds()) for stages in (2, 3)]
+        found[sm] = [(f["kernels"][0]["local_elems"], f["seconds"]) for f in facts]
+    (two, three), newer = found[75], found[80]
+    assert two[0] == newer[0][0] + 16 and two[1] <= three[1] and newer[1][1] < newer[0][1]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(20))
 def test_any_schedule_of_any_shape_is_right(seed):
     """2,000 of them, 100 by each seed."""
-    rng, tried = np.random.default_rng(seed), 0
+    rng, tried, sm = np.random.default_rng(seed), 0, (80, 90, 75)[seed % 3]
+    allowed = [(dtype, math) for dtype, math in ALLOWED if sm >= 80 or dtype != "bfloat16"]
     while tried < 100:
-        dtype, math = ALLOWED[tried // 5 % len(ALLOWED)]
+        dtype, math = allowed[tried // 5 % len(allowed)]
         tensors = ragged(rng, dtype)
-        p = policy(tensors, seed=tried, math=math, target=f"cuda -arch=sm_{(80, 90)[seed % 2]}", wide_stores=tried // 25 % 2, last_blocks=tried // 50)
+        p = policy(tensors, seed=tried, math=math, target=f"cuda -arch=sm_{sm}", wide_stores=tried // 25 % 2, last_blocks=tried // 50)
         for s in [s for s in p.sample_initial_population() if has_step(s)][:5]:
-            right(core_state(s), tensors, int(p.search_task.target.arch[3:]))
+            right(core_state(s), tensors, sm)
             tried += 1
 
 
@@ -404,7 +459,8 @@ def test_last_blocks_of_any_shape(seed):
         p = policy(tensors, seed=tried + 1, math=math, last_blocks=1, warpgroups=2, sample_init_min_population=60)
         for s in [s for s in p.sample_initial_population() if by_last_block(s)][:1]:
             right(core_state(s), tensors)
-            for sm in (80, 90, 120)[by_warpgroups(s) :][: 1 if by_warpgroups(s) else 3]:
+            older = (75,) if by_lanes(s) or (dtype != "bfloat16" and not dtype.startswith("float32")) else ()
+            for sm in (90,) if by_warpgroups(s) else (*older, 80, 90, 120):
                 target = _core.Target("cuda", sm=sm, overlap=2)
                 if _core.build_available(target)[0]:
                     source = _core.candidate_source(core_state(s), target, 0, "main", 2)[0]

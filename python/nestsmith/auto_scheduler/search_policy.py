@@ -240,9 +240,9 @@ class SketchPolicy(SearchPolicy):
         memory while the block works on the ones before, and with which a mutation begins or ends that for a kernel.
         0 (never) unless given: the space grows by it, the trials do not. ``tensor_cores`` lets the extended mode compute
         products of matrices (dense, batched products, convolutions) on the tensor cores of CUDA devices from compute
-        capability 8.0 on: 0 never, 1 those of float16 and bfloat16, which are added up in float32, and of integers of 8 bits, which
+        capability 7.5 on: 0 never, 1 those of float16 and (from 8.0 on) bfloat16, added up in float32, and of integers of 8 bits, which
         are in int32, 2 those of float32 as well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is
-        "tf32", 3 instead with three such products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these
+        "tf32" (from 8.0 on), 3 instead with three such products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these
         modes, 1 for others. ``lane_products``: 1 adds such
         programs for float32 that stays float32, in which slices of the factors are copied while others are multiplied, by the
         threads themselves, and blocks may share a sum; 0: never. ``warpgroups``:

@@ -206,7 +206,7 @@ class SearchTask:
             raise TypeError(f"hardware_params: expected HardwareParams, got {type(hardware_params).__name__}")
         self.hardware_params = hardware_params or HardwareParams(target=self.target)
         if math is None:
-            math = math_mode(PassContext.current().config) if self.target.has_tensor_cores else "strict"
+            math = math_mode(PassContext.current().config, self.target)
         check.one_of_names("math", math, MATH_MODES)
         self.math = math
         self.layout_rewrite_option = (

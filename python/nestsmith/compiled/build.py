@@ -203,14 +203,14 @@ def _context(layout, target, precision, early=False):
     asked = PassContext.current().config.get(_OVERLAP)
     config |= {_OVERLAP: bool(asked), _BRANCHES: bool(PassContext.current().config.get(_BRANCHES))}
     config["relay.early_twins"] = bool(early and asked is None and target.kind.name == "cuda")
-    if "cpu" in target.keys or target.has_tensor_cores:
+    if "cpu" in target.keys or target.has_lane_products:
         config["relay.winograd"] = PassContext.current().config.get("relay.winograd", "measured")
     if "cpu" in target.keys:
         config |= dict.fromkeys(_ON_CPUS, True)
     if "gpu" in target.keys:
         config |= dict.fromkeys(_ON_GPUS, True) | {_GATES: PRECISIONS[precision] == "strict" and precision == "float32"}
     config[_HALF_SUMS] = bool(PassContext.current().config.get(_HALF_SUMS))
-    if target.has_tensor_cores and PRECISIONS[precision] != "strict":
+    if target.on_tensor_cores("float32") and PRECISIONS[precision] != "strict":
         config[f"nestsmith.allow_{PRECISIONS[precision]}"] = True
         config |= dict.fromkeys(("relay.column_weights", "relay.parts_of_sums"), False)  # they read by rows, and add up in parts themselves
     return PassContext(opt_level=3, config={**config, "relay.ext.layout": layout} if layout else config)

@@ -108,6 +108,8 @@ def _products(dag, target):
     """What the products of a program are of where they may be on tensor cores: "float16", "tf32", ...; else ""."""
     factors = _core.State(dag, "[]").factors() if target.has_tensor_cores else ""
     mode = float32_mode(PassContext.current().config)
+    if not target.on_tensor_cores(factors):
+        return ""
     return factors if factors != "float32" else "" if mode == "strict" else mode
 
 

@@ -293,7 +293,8 @@ class Stage:
         warp : tuple of int
             Rows (a multiple of 16, with ``terms=0`` of 8) and columns (of 8) of the block that one warp computes.
         stages : int
-            Slices in shared memory, 2 to 8: all but one are on their way while one is multiplied.
+            Slices in shared memory, 2 to 8: all but one are on their way while one is multiplied. Below compute capability 8.0 one is, by
+            way of registers: two or three do.
         transposed : bool
             Whether rows and columns change places.
         split : int
@@ -321,7 +322,7 @@ class Stage:
         ------
         ValueError
             For sizes that no machine can do. Lowering raises it if the stage is no such product or the target no CUDA device
-            of compute capability 8.0 or newer.
+            that has them: 7.0 is the first by lanes, 7.5 of float16 and 8 bits, 8.0 of bfloat16 and float32 on tensor cores.
         """
         self._core.tensor_cores(self._id, tuple(block), tuple(warp), stages, transposed, split, terms, warpgroups, wide, teams, last)
 

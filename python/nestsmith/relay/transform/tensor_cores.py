@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from ...numerics import float32_mode, is_byte_product
+from ...numerics import float32_mode, is_byte_product, is_float
 from .. import op
 from .. import passes as _t
 from ..expr import Call, Constant, rewrite
@@ -42,7 +42,9 @@ def ForTensorCores(target):
     def run(func, mod, ctx):
         infer_type(func)
         mode = float32_mode(ctx.config)
-        floats = ("float16", "bfloat16") + (("float32",) if mode != "strict" else ())
+
+        def multiplied(dtype):
+            return target.on_tensor_cores(dtype) and (dtype != "float32" or mode != "strict")
 
         def visit(old, new):
             if not isinstance(new, Call) or new.op_name != "nn.conv2d":
@@ -51,7 +53,7 @@ def ForTensorCores(target):
             whole = is_byte_product(dtype, weight, old.checked_type.dtype)
             if (a.groups, a.data_layout, a.kernel_layout) != (1, "NHWC", "HWIO") or not isinstance(old.args[1], Constant):
                 return new
-            if not whole and dtype not in floats:
+            if not multiplied(dtype) or not (whole or is_float(dtype)):
                 return new
             args, attrs = list(new.args), dict(a)
             if more := _more_channels(old.args[0]):
@@ -65,6 +67,6 @@ def ForTensorCores(target):
         if not target.has_tensor_cores:
             return func
         made = rewrite(func, visit)
-        return round_factors(made) if mode == "tf32" else made
+        return round_factors(made) if mode == "tf32" and multiplied("float32") else made
 
     return run

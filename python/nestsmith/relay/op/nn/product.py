@@ -121,7 +121,7 @@ def parts_of_sum(call, k, target):
         not PassContext.current().config.get("relay.parts_of_sums")
         or any(t.dtype != "float32" for t in types)
         or elements > _FEW_ELEMENTS
-        or (target is not None and target.has_tensor_cores and rows >= _LANES_FROM)
+        or (target is not None and target.has_lane_products and rows >= _LANES_FROM)
     ):
         return 1
     fits = (

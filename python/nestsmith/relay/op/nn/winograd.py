@@ -79,7 +79,7 @@ def forms(call, target, config):
     a, mode = call.attrs, config.get("relay.winograd", "auto")
     if (
         mode == "never"
-        or (float32_mode(config) != "strict" and target.has_tensor_cores)  # its transforms lose bits, and TF32 has few
+        or (float32_mode(config) != "strict" and target.on_tensor_cores("float32"))  # its transforms lose bits, and TF32 has few
         or call.op_name != "nn.conv2d"
         or a.groups != 1
         or a.data_layout != "NHWC"
@@ -100,11 +100,11 @@ def forms(call, target, config):
     if is_mali(target):
         return (4 if h % 4 == 0 else 2,)
     closed = mode in ("fastest", "measured")
-    if closed and target.has_tensor_cores and data.dtype in ("float16", "bfloat16"):
+    if closed and data.dtype in ("float16", "bfloat16") and target.on_tensor_cores(data.dtype):
         return (DIRECT,)  # tensor cores compute it
     sizes = (*map(int, data.shape), int(co))
     if closed and is_gpu(target):
-        return _near(_costs_on_gpu(*sizes, target.has_tensor_cores and data.dtype == "float32"), mode)
+        return _near(_costs_on_gpu(*sizes, target.has_lane_products and data.dtype == "float32"), mode)
     if is_gpu(target):
         return (4 if h % 8 == 0 else 2,)
     if "arm_cpu" in target.keys:
@@ -148,7 +148,7 @@ def _costs_on_cpu(n, h, w, ci, co, vector_bytes):
 # Microseconds on a GPU: of a kernel, a product, a term that one thread adds up, a weight; of Winograd's form (three kernels, the products
 # between its transforms) also of an element that the transforms write and read, and what it costs more beyond so many, which the
 # second-level cache does not hold. By loops: fitted on an H200 to the best of 14 candidates at 24 shapes (7x7 to 112x112 pixels, 16 to 512
-# channels; float32). With products by lanes (float32 from compute capability 8.0 on): on an H100 to the best of 40 to 130 candidates at 24
+# channels; float32). With products by lanes (float32 from compute capability 7.0 on): on an H100 to the best of 40 to 130 candidates at 24
 # shapes, with cold weights, batches of 1 and 8; the mean error is 4 % of the direct form and 6 % of the other.
 _DIRECT_LOOPS, _WINOGRAD_LOOPS = (1.8, 0.64e-7, 4.75e-3, 2.15e-6), (6.8, 0.64e-7, 4.75e-3, 2.15e-6, 3.58e-6, 0)
 _DIRECT_LANES, _WINOGRAD_LANES = (2.8, 0.47e-7, 0.9e-3, 0), (6.2, 0.4e-7, 0, 0.95e-6, 2.5e-6, 5.8e-6)
