@@ -87,9 +87,7 @@ static bool allowed(const SketchEnv *env, Family by, const MatrixView *v) {
   return par->warpgroups && matrix_groups(t, v->type) && !(single && par->tensor_cores == TENSOR_FLOAT32X3);
 }
 
-static bool on_device(const SketchEnv *env) {
-  return env->par->extended && matrix_by_lanes(&env->task->target);
-}
+static bool on_device(const SketchEnv *env) { return env->par->extended && matrix_by_lanes(&env->task->target); }
 
 /* The step, with open numbers. */
 static void ask(const SketchEnv *env, State *s, int stage, const MatrixView *v, Family by) {
