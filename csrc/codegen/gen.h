@@ -22,6 +22,8 @@ typedef struct {
   int32_t first;
 } LaneEntry; /* ExprId, or VarId << 32 of a vector let; first of its lanes in lane_var */
 
+typedef struct Cursors Cursors;
+
 typedef struct {
   const Program *p;
   const Kernel *k; /* being printed */
@@ -42,6 +44,7 @@ typedef struct {
   VEC(LaneEntry) lanes; /* a stack: vector expressions whose lanes are in variables */
   VEC(VarId) lane_var;
   VarId inner;         /* of the innermost loop */
+  const Cursors *cursors; /* of the loop over slices that is printed; NULL: none */
   ExprId serial;       /* a minimum or maximum that the innermost loop accumulates: no compiler makes vectors of it */
   Plain plain;         /* of the sum to be printed next */
   MapU64 buf_of_var;   /* C: VarId of a vector let -> the array that holds it */
@@ -124,6 +127,10 @@ void gen_const_line(Gen *g, const char *type, const char *name, ExprId value); /
 /* hoist.c */
 void gen_hoist(Gen *g, const Stmt *s); /* constants at kernel entry */
 int gen_share_indices(Gen *g, int n, Stmt *const *at); /* prints the stores that at begins with; returns how many */
+/* cursor.c, CUDA: pointers that advance with a loop over slices */
+const Cursors *gen_cursors_open(Gen *g, const Stmt *loop); /* declares them before it; NULL: there are none */
+void gen_cursors_close(Gen *g, const Cursors *w);          /* advances them, at its end */
+const char *gen_cursor(Gen *g, ExprId load);               /* the address of an element beside one of them; NULL: it is beside none */
 /* keep.c: prints stores; operands that several of them read are loaded once */
 void gen_keeping(Gen *g, int n, Stmt *const *at);
 int64_t gen_const(Gen *g, ExprId e, const char *what);

@@ -91,6 +91,7 @@ static void loop(Gen *g, const Stmt *s) {
     gen_c_parallel(g, s);
     return;
   }
+  const Cursors *outside = g->cursors, *cursors = gen_cursors_open(g, s);
   const char *name = gen_var(g, v), *ty = gen_type(g, ir_var_info(g->c, v)->type);
   int64_t extent, min;
   bool fixed = ex_const_int(g->c, s->u.loop.extent, &extent),
@@ -120,7 +121,10 @@ static void loop(Gen *g, const Stmt *s) {
   }
   VarId outer = g->inner;
   g->inner = v;
+  if (cursors) g->cursors = cursors;
   loop_body(g, s);
+  gen_cursors_close(g, cursors);
+  g->cursors = outside;
   g->inner = outer;
   gen_close(g, "\n");
 }

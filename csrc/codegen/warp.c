@@ -209,13 +209,35 @@ static int64_t copied_bytes(Gen *g, ExprId e, int of) {
   return gen_const(g, ir_kid(g->c, e, 0), "length of a copy") * dtype_bytes(t);
 }
 
+/* Compilers know of no order between products under way and reads of their sums: an empty line of assembly that may change them stands
+ * between, or ptxas has every product waited for at once (its advice C7517). */
+static void group_wait(Gen *g, ExprId e) {
+  long long left = gen_const(g, ir_kid(g->c, e, 0), "number of groups"),
+            sums = gen_const(g, ir_kid(g->c, e, 2), "number of sums");
+  if (sums == 0) {
+    sb_printf(g->o, "asm volatile(\"wgmma.wait_group.sync.aligned %lld;\" ::: \"memory\")", left);
+    return;
+  }
+  gen_form(g, e, "%s(&$l1)",
+           gen_function(g, "void", arena_printf(g->a, "ns_sums_%lld", sums),
+                        "(float *c) {\n"
+                        "  asm volatile(\"wgmma.wait_group.sync.aligned %lld;\" ::: \"memory\");\n"
+                        "#pragma unroll\n"
+                        "  for (int i = 0; i < %lld; i++) asm volatile(\"\" : \"+f\"(c[i]) :: \"memory\");\n}\n",
+                        left, sums));
+}
+
 bool gen_warp(Gen *g, ExprId e, Intrin in) {
   if (in < IN_COPY_ASYNC || in > IN_LAST_BLOCK) return false;
   if (g->t->kind != TG_CUDA)
     err_raise(g->err, NS_ERR_VALUE, "'%s' is an instruction of NVIDIA's GPUs: a CUDA target is needed",
               intrin_info(in)->name);
   switch (in) {
-  case IN_COPY_ASYNC: gen_form(g, e, "%s(&$l1, &$l2, $t3)", copy_helper(g, copied_bytes(g, e, 1))); break;
+  case IN_COPY_ASYNC: {
+    const char *copy = copy_helper(g, copied_bytes(g, e, 1)), *from = gen_cursor(g, ir_kid(g->c, e, 2));
+    gen_form(g, e, from ? "%s(&$l1, %s, $t3)" : "%s(&$l1, &$l2, $t3)", copy, from);
+    break;
+  }
   case IN_COPY_FETCH: gen_form(g, e, "%s(&$l1, &$l2, $t3)", fetch_helper(g, copied_bytes(g, e, 2))); break;
   case IN_COPY_PUT: gen_form(g, e, "%s(&$l1, &$l2)", put_helper(g, copied_bytes(g, e, 1))); break;
   case IN_COPY_COMMIT: order(g, e, "cp.async.commit_group"); break;
@@ -229,7 +251,7 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
   case IN_GROUP_MMA: group_mma(g, e); break;
   case IN_GROUP_BEGIN: order(g, e, "wgmma.fence.sync.aligned"); break;
   case IN_GROUP_COMMIT: order(g, e, "wgmma.commit_group.sync.aligned"); break;
-  case IN_GROUP_WAIT: order(g, e, "wgmma.wait_group.sync.aligned"); break;
+  case IN_GROUP_WAIT: group_wait(g, e); break;
   case IN_GROUP_SEES: order(g, e, "fence.proxy.async.shared::cta"); break;
   case IN_WARP_SYNC: sb_puts(g->o, "__syncwarp()"); break;
   case IN_CLUSTER_SYNC:

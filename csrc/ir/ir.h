@@ -89,7 +89,8 @@ typedef enum {
   IN_GROUP_MMA,
   IN_GROUP_BEGIN,     /* registers that the next products use are ready */
   IN_GROUP_COMMIT,    /* the products of this warpgroup so far are a group */
-  IN_GROUP_WAIT,      /* n: until at most the last n groups of this warpgroup are under way */
+  /* n, LOAD local c, m: until at most the last n groups of this warpgroup are under way; the m sums from c on are read behind it */
+  IN_GROUP_WAIT,
   IN_GROUP_SEES,      /* products behind the next barrier see what this thread has stored in shared memory */
   IN_WARP_SYNC,       /* all lanes of a warp: each sees what the others have stored in shared memory */
   IN_CLUSTER_SYNC,    /* all threads of all blocks of the cluster */

@@ -29,6 +29,7 @@
 #include "lower/matrix.h"
 
 bool mx_plain(const Mx *x) { return low_for_rows(x->env->use) || x->env->use == LOW_ANALYSIS; }
+bool mx_whole(const Mx *x) { return !mx_plain(x) && x->v.k.size % ((int64_t)x->t.block_k * x->t.split) == 0; }
 bool mx_grouped(const Mx *x) { return x->t.warpgroups && !mx_plain(x); }
 
 /* ---- products ---- */
@@ -170,9 +171,10 @@ static Stmt *group_products(Mx *x, ExprId slot) {
   Stmt *b = around(x, ks, around(x, i, call(x, IN_GROUP_MMA, 9, args)));
   return seq(x, call(x, IN_GROUP_BEGIN, 0, NULL), seq(x, b, call(x, IN_GROUP_COMMIT, 0, NULL)));
 }
-static Stmt *group_wait(Mx *x, int under_way) {
-  ExprId n = num(x, under_way);
-  return call(x, IN_GROUP_WAIT, 1, &n);
+/* sums: how many are read behind it */
+static Stmt *group_wait(Mx *x, int under_way, int sums) {
+  ExprId args[] = {num(x, under_way), element(x, x->acc, num(x, 0)), num(x, sums)};
+  return call(x, IN_GROUP_WAIT, 3, args);
 }
 
 /* ---- the sum ---- */
@@ -190,6 +192,10 @@ static Stmt *start(Mx *x) {
   ExprId zero = ex_zero(x->c, ir_buffer(x->c, x->units)->type);
   Stmt *s = around(x, z, store(x, x->units, var(x, z.v), zero));
   for (int i = 0; i < x->ahead; i++) {
+    if (mx_whole(x) && i >= x->tiles) {
+      s = seq(x, s, mx_commit(x));
+      continue;
+    }
     s = seq(x, s, mx_copy(x, &x->a, num(x, i), num(x, i), COPY));
     s = seq(x, s, mx_copy(x, &x->b, num(x, i), num(x, i), COPY));
     s = seq(x, s, mx_commit(x));
@@ -197,13 +203,19 @@ static Stmt *start(Mx *x) {
   return x->sets < 2 ? s : seq(x, s, seq(x, next_slice(x), fragments(x, 0, num(x, 0), num(x, 0))));
 }
 
+/* Slices ahead of the one at hand are copied as long as there are any: where none is cut off by the end of k that is one question for
+ * all copies, instead of one for each. */
+static Stmt *copy_ahead(Mx *x, const Side *s, ExprId kt, ExprId slot, CopyPart part) {
+  Stmt *copy = mx_copy(x, s, kt, slot, part);
+  return mx_whole(x) ? st_if(x->c, less(x, kt, x->tiles), false, copy, NULL) : copy;
+}
 /* What passes through registers is read with the copies, and stored when that has had time to arrive. */
 static Stmt *begin_copy(Mx *x, const Side *s, ExprId kt, ExprId slot) {
-  return mx_copy(x, s, kt, slot, s->async ? COPY : FETCH);
+  return copy_ahead(x, s, kt, slot, s->async ? COPY : FETCH);
 }
 static Stmt *end_copies(Mx *x, ExprId kt, ExprId slot) {
-  Stmt *s = x->a.async ? NULL : mx_copy(x, &x->a, kt, slot, PUT);
-  return seq(x, s, x->b.async ? NULL : mx_copy(x, &x->b, kt, slot, PUT));
+  Stmt *s = x->a.async ? NULL : copy_ahead(x, &x->a, kt, slot, PUT);
+  return seq(x, s, x->b.async ? NULL : copy_ahead(x, &x->b, kt, slot, PUT));
 }
 
 /* One set of fragments: loaded, then multiplied. */
@@ -215,18 +227,12 @@ static Stmt *step_plainly(Mx *x, ExprId slot, ExprId ahead, ExprId ahead_slot) {
   return seq(x, seq(x, s, multiply(x, slot)), end_copies(x, ahead, ahead_slot));
 }
 
-/* Behind the last slice no product is under way. That wait is one of the loop's: ptxas (13.0) reads sums ahead of one that stands
- * behind a loop that leaves products under way. */
-static Stmt *slice_wait(Mx *x, ExprId kt) {
-  if (x->t.warpgroups < 2 || x->tiles < 2) return group_wait(x, 0);
-  return st_if(x->c, less(x, kt, x->tiles - 1), false, group_wait(x, x->t.warpgroups - 1), group_wait(x, 0));
-}
 /* Warpgroups: products of one slice, or of two, are under way while a later one is copied to where those that are done were. */
-static Stmt *step_grouped(Mx *x, ExprId kt, ExprId slot, ExprId ahead, ExprId ahead_slot) {
+static Stmt *step_grouped(Mx *x, ExprId slot, ExprId ahead, ExprId ahead_slot) {
   Stmt *s = seq(x, next_slice(x), group_products(x, slot));
   s = seq(x, s, begin_copy(x, &x->a, ahead, ahead_slot));
   s = seq(x, s, begin_copy(x, &x->b, ahead, ahead_slot));
-  s = seq(x, seq(x, s, mx_commit(x)), slice_wait(x, kt));
+  s = seq(x, seq(x, s, mx_commit(x)), group_wait(x, x->t.warpgroups - 1, 0));
   return seq(x, s, end_copies(x, ahead, ahead_slot));
 }
 
@@ -263,7 +269,7 @@ static Stmt *steps(Mx *x) {
   Loop kt = loop(x, "kt", x->tiles, FOR_SERIAL);
   ExprId now = var(x, kt.v), ahead = ex_add(x->c, now, num(x, x->ahead));
   ExprId slot = place_behind(x, now, 0), ahead_slot = place_behind(x, now, x->ahead), after = place_behind(x, now, 1);
-  Stmt *s = mx_grouped(x) ? step_grouped(x, now, slot, ahead, ahead_slot)
+  Stmt *s = mx_grouped(x) ? step_grouped(x, slot, ahead, ahead_slot)
             : x->sets > 1 ? step_ahead(x, slot, after, ahead, ahead_slot)
                           : step_plainly(x, slot, ahead, ahead_slot);
   if (counts_on(x)) {
@@ -272,7 +278,7 @@ static Stmt *steps(Mx *x) {
     s = seq(x, store(x, x->place, first, first), s);
   } else
     s = around(x, kt, s);
-  return s;
+  return mx_grouped(x) && x->t.warpgroups > 1 ? seq(x, s, group_wait(x, 0, x->sums)) : s;
 }
 
 /* Pairs of float16 become the sums that results are made of. */

@@ -207,10 +207,11 @@ static Piece piece(Mx *x, const Side *s, ExprId kt, ExprId slot, ExprId turn, Ex
   Piece p = {.at = mx_spot(x, s, slot, line, e)};
   p.value = ex_subst(c, s->value, n, sub);
   if (s->cond) p.cond = ex_subst(c, s->cond, n, sub);
-  p.cond = both(x, less(x, k, x->v.k.size), p.cond);
-  if (x->t.split > 1) p.cond = both(x, less(x, kt, x->tiles), p.cond); /* what follows is another block's */
+  if (!mx_whole(x)) p.cond = both(x, less(x, k, x->v.k.size), p.cond);
+  if (x->t.split > 1 && !mx_whole(x))
+    p.cond = both(x, less(x, kt, x->tiles), p.cond); /* what follows is another block's */
   if (s->rows->size % s->block) p.cond = both(x, less(x, row, s->rows->size), p.cond);
-  p.cond = tidy(x, p.cond);
+  p.cond = p.cond ? tidy(x, p.cond) : ex_int(x->c, DT_BOOL, 1);
   return p;
 }
 static ExprId or_zero(Mx *x, const Side *s, Piece p) {

@@ -136,8 +136,8 @@ int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *targe
 }
 
 /* A warp's results on their way: lanes hold pairs of an 8x8 tile's columns, which they leave without conflicts where eight rows
- * begin in different banks. Lines of 256 bytes at most, of 64 for 16 rows. */
-enum { WIDE_ROWS = 16, WIDE_COLUMNS = 64, OCTET = 8 };
+ * begin in different banks. Lines of 128 bytes at most, of 64 for 16 rows: beside four stages of the largest tiles there is room for no more. */
+enum { WIDE_ROWS = 16, WIDE_COLUMNS = 32, OCTET = 8 };
 int matrix_wide_columns(const MatrixTile *t) {
   int n = t->warp_n < WIDE_COLUMNS ? t->warp_n : WIDE_COLUMNS;
   while (t->warp_n % n) n -= OCTET;

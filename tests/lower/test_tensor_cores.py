@@ -458,9 +458,24 @@ def test_large_tiles_by_warpgroups():
         assert json.loads(manifest)["kernels"][0]["block"] == [256, 1, 1] and "__align__(1024)" in source
         report = _core.build_report(CUDA, _core.build(CUDA, source, 0, "")[0])
         assert report["local_bytes"] == 0 and report["regs"] > 128
-        waits = re.findall(r"^( *)asm.*wgmma\.wait_group\.sync\.aligned (\d)", source, re.M)
-        assert all(len(indent) > 2 for indent, _ in waits)  # none behind the loop: sums were read ahead of it
-        assert [left for _, left in waits] == (["0"] if at_a_time == 1 else ["1", "0"])
+        assert re.findall(r"^ {4}asm.*wgmma\.wait_group\.sync\.aligned (\d)", source, re.M) == [str(at_a_time - 1)]  # in the loop
+        behind = source[source.index("for (int kt") :].partition("\n  }\n")[2]  # what is under way then, before the sums are read
+        assert behind.startswith("  ns_sums_128(&sums[0]);") == (at_a_time == 2)
+
+
+def test_pointers_advance_with_the_slices():
+    """In place of an address of each copy, where they advance evenly: along a row, not from tap to tap; and one question for all copies
+    whether there is a slice still to come, unless the last one is cut off."""
+    for k, whole in ((256, True), (200, False)):
+        source = _core.program(scheduled(product(64, 64, k)[-1], (64, 64, 32), (32, 32), 3)._core, product(64, 64, k), CUDA, "f")[0]
+        before, loop = source.split("  for (int kt = 0;")
+        copies = re.findall(r"ns_copy_async_16\(&\w+\[.*?\], (.*), (.*)\);", loop)
+        assert len(copies) == 4 and all(re.fullmatch(r"[AB]_from \+ \d+", source) for source, _ in copies)
+        assert all((cond == "true") == whole for _, cond in copies) and ("if (kt < " in loop) == whole
+        assert before.count("_from = ") == 2 and re.findall(r"^    ([AB])_from \+= 32;", loop, re.M) == ["A", "B"]
+    tensors = convolution("NHWC", *SHAPES[0], "float16")
+    source = _core.program(scheduled(tensors[-1], (64, 32, 32), (32, 32), 3)._core, tensors, CUDA, "f")[0]
+    assert "X_from" not in source and "ns_copy_async" in source
 
 
 @pytest.mark.parametrize(

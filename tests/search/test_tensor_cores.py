@@ -536,15 +536,10 @@ def test_what_fits_is_counted_alike(dtype, math):
     if dtype == "int8":  # for warps alone
         return
     edited = with_numbers(s, [128, 256, 64 if dtype == "float16" else 32, 64, 256, 4, 0, 1, 1, 1, 1])
-    verdict = _core.gpu_check(edited, target)  # 192 KB of slices, 40 KB of results
-    if dtype == "float16":
-        assert verdict["why"] == "shared memory per block" and verdict["shared_bytes"] == 232 << 10
-        with pytest.raises(ValueError, match="shared memory per block"):
-            _core.candidate_source(edited, target)
-    else:
-        (kernel,) = json.loads(_core.candidate_source(edited, target)[1])["kernels"]
-        assert verdict["ok"] and verdict["shared_bytes"] == 192 << 10
-        assert kernel["dyn_shared_bytes"] == (193 << 10)  # slices begin at multiples of 1 KB
+    verdict = _core.gpu_check(edited, target)  # 192 KB of slices, 20 KB of results
+    (kernel,) = json.loads(_core.candidate_source(edited, target)[1])["kernels"]
+    assert verdict["ok"] and verdict["shared_bytes"] == (212 if dtype == "float16" else 192) << 10
+    assert kernel["dyn_shared_bytes"] == verdict["shared_bytes"] + (1 << 10)  # slices begin at multiples of 1 KB
 
 
 def test_the_price_of_wide_stores():
