@@ -71,6 +71,11 @@ typedef struct {
 static inline int target_overlap(const Target *t) {
   return t->kind == TG_CUDA && gpu_overlaps(&t->gpu) ? t->overlap : OVERLAP_NONE;
 }
+/* Blocks can wait for each other in clusters of up to GPU_CLUSTER: on data centres' GPUs. */
+enum { GPU_CLUSTERS_FROM = 90, GPU_CLUSTERS_TO = 119 };
+static inline bool target_clusters(const Target *t) {
+  return t->kind == TG_CUDA && t->gpu.sm >= GPU_CLUSTERS_FROM && t->gpu.sm <= GPU_CLUSTERS_TO;
+}
 /* A target of that kind with its default parameters; sm: for CUDA. */
 Target target_default(TargetKind kind, int sm);
 

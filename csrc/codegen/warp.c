@@ -168,7 +168,7 @@ static void group_mma(Gen *g, ExprId e) {
 }
 
 bool gen_warp(Gen *g, ExprId e, Intrin in) {
-  if (in < IN_COPY_ASYNC || in > IN_LAST_BLOCK) return false;
+  if (in < IN_COPY_ASYNC || in > IN_LAUNCH_SYNC) return false;
   if (g->t->kind != TG_CUDA)
     err_raise(g->err, NS_ERR_VALUE, "'%s' is an instruction of NVIDIA's GPUs: a CUDA target is needed",
               intrin_info(in)->name);
@@ -199,6 +199,7 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
             "\"memory\")");
     break;
   case IN_LAST_BLOCK: gen_form(g, e, "%s(&$l0, &$l1, $t2)", last_helper(g)); break;
+  case IN_LAUNCH_SYNC: gen_launch_sync(g); break;
   case IN_CLUSTER_READ: {
     DType t = ir_buffer(g->c, ir_node(g->c, ir_kid(g->c, e, 0))->sym)->type;
     gen_form(g, e, "%s(&$l0, &$l1, $t2)", cluster_helper(g, t));

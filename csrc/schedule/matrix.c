@@ -95,11 +95,8 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
   return t->warpgroups ? group_fault(t, type) : NULL;
 }
 
-enum { CLUSTERS_FROM = 90, CLUSTERS_TO = 119 }; /* compute capabilities: data centres' GPUs */
 bool matrix_clustered(const MatrixTile *t, const Target *target) {
-  int sm = target->gpu.sm;
-  return t->split > 1 && !t->last && t->split <= GPU_CLUSTER && target->kind == TG_CUDA && sm >= CLUSTERS_FROM &&
-         sm <= CLUSTERS_TO;
+  return t->split > 1 && !t->last && t->split <= GPU_CLUSTER && target_clusters(target);
 }
 
 /* Sums on their way come where slices of their type were. */
