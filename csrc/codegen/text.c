@@ -63,15 +63,18 @@ Program gen_merged(IrCtx *c, const Target *t, int n, const GenPart *part, int n_
   Program *p = arena_array(ir_arena(c), Program, n);
   LowPart *low = arena_array(ir_arena(c), LowPart, n);
   err_check(ir_err(c), n > 0 && target_clusters(t), "programs are merged for GPUs of NVIDIA with clusters of blocks");
+  Target alone = *t;
+  alone.overlap = OVERLAP_NONE; /* it is the whole that waits */
   for (int i = 0; i < n; i++) {
     const GenPart *q = &part[i];
-    const char *why = build(c, q->dag, t, q->n, q->step, q->layout, name, &(GenArgs){.constant = q->constant}, &p[i]);
+    const char *why =
+        build(c, q->dag, &alone, q->n, q->step, q->layout, name, &(GenArgs){.constant = q->constant}, &p[i]);
     err_check(ir_err(c), !why, "%s", why);
     low[i] = (LowPart){&p[i], q->arg};
     err_check(ir_err(c), q->n_arg == p[i].f.n_args, "a part of a merged program has %d arguments, not %d",
               p[i].f.n_args, q->n_arg);
   }
-  return low_merge(n, low, n_args, name);
+  return low_merge(t, n, low, n_args, name);
 }
 
 GenText gen_merged_text(IrCtx *c, const Target *t, int n, const GenPart *part, int n_args, const char *name) {

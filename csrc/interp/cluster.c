@@ -17,7 +17,8 @@ struct Cluster {
   bool rounds;        /* of a launch that waits as a whole */
   int round;
   int32_t round_epoch;
-  BufferId buf; /* what is read */
+  bool (*waited)[MAX_THREADS]; /* per block: which of its threads have waited for the launch before, up to now */
+  BufferId buf;                /* what is read */
   int64_t elems;
   Val *kept[GPU_CLUSTER];
 };
@@ -36,6 +37,7 @@ struct Cluster *cluster_begin(Run *r, const Stmt *kernel) {
   if (x->n < 1 || x->n > GPU_CLUSTER || r->grid_dim[2] % x->n)
     err_raise(r->err, NS_ERR_VALUE, "%lld blocks along z in clusters of %d; at most %d go together, and evenly",
               (long long)r->grid_dim[2], x->n, GPU_CLUSTER);
+  if (x->rounds) x->waited = arena_alloc(r->keep, sizeof *x->waited * (size_t)x->n);
   int64_t blocks = r->grid_dim[0] * r->grid_dim[1] * r->grid_dim[2];
   if (x->rounds && blocks != x->n)
     err_raise(r->err, NS_ERR_VALUE, "%lld blocks wait for each other, but %d are a cluster", (long long)blocks, x->n);
@@ -106,6 +108,7 @@ static void one_block(Run *r, const Stmt *s, int64_t z, const bool *on) {
   end_copies(r);
   end_groups(r);
   launch_block(r);
+  if (x->rounds && x->round > 0) memcpy(r->waited, x->waited[x->rank], sizeof r->waited);
   counts_block(r);
   set_thread(r, 0);
   exec_all(r, s, on);
@@ -124,6 +127,7 @@ static void in_rounds(Run *r, const Stmt *s, const bool *on) {
     for (int i = 0; i < x->n; i++) {
       r->block_serial = i;
       one_block(r, s, i, on);
+      memcpy(x->waited[i], r->waited, sizeof r->waited);
       waiting += x->waits > x->round;
     }
     more = waiting > 0;

@@ -112,6 +112,7 @@ bool is_warp_op(const Run *r, const Stmt *s); /* its threads work together: all 
 bool is_copy_op(const Run *r, const Stmt *s);
 void exec_warps(Run *r, const Stmt *s, const bool *on);
 void exec_copy(Run *r, const Stmt *s); /* by one thread */
+void prefetch_range(Run *r, const ExprId *args);
 void end_copies(Run *r);               /* a block begins: nothing is in flight */
 typedef struct {
   Mem *mem;

@@ -94,6 +94,7 @@ typedef enum {
   IN_LAST_BLOCK,
   /* all threads of the launch, whose blocks are one cluster or a single one: each sees what the others have stored in global memory */
   IN_LAUNCH_SYNC,
+  IN_PREFETCH_RANGE,  /* LOAD global, n: n bytes from there on are wanted soon, in the second-level cache; multiples of 16 */
   IN_LAUNCH_WAIT,     /* until the launch before has completed; a thread touches no memory that it may write before */
   IN_LAUNCH_NEXT,     /* the launch behind may begin, as far as this block is concerned */
   IN_COUNT

@@ -34,13 +34,13 @@ void low_run(Func *f, void (*pass)(Func *)); /* a pass of those below, and verif
 const LowPass *low_passes(int *n); /* what low_build runs, in order; for tests that look at every step */
 
 /* ---- several programs as one (merge.c) ----
- * All of one context and one CUDA target with clusters. The merged one has one kernel, of n_args arguments; arg: per argument of a part
- * which of these it is. Raises NS_ERR_VALUE where they cannot be merged. */
+ * All of one context, made for t, a CUDA target with clusters, but without overlap. The merged one has one kernel, of n_args arguments; arg:
+ * per argument of a part which of these it is. Raises NS_ERR_VALUE where they cannot be merged. */
 typedef struct {
   const Program *program;
   const int32_t *arg;
 } LowPart;
-Program low_merge(int n, const LowPart *part, int n_args, const char *name);
+Program low_merge(const Target *t, int n, const LowPart *part, int n_args, const char *name);
 
 /* ---- passes, in pipeline order; each takes and returns the body of f ---- */
 void pass_simplify(Func *f);

@@ -9,6 +9,10 @@
  * cluster, which the hardware starts as a whole: they can wait for each other, whatever else runs. A kernel of more blocks than the
  * cluster has takes several turns; between these, barriers keep what is in shared memory apart.
  *
+ * While the first kernel runs, the weights of the others come into the second-level cache: nobody writes them, so that they are asked for
+ * before the launch waits for the one before it. That one behind may begin at once, if kernels let others begin at all
+ * (Target.overlap): a chain leaves most of the device free.
+ *
  * Where only some of the threads take part, the barriers of the kernel are for all: the condition goes around what is between them. It
  * is the kernels as they are compiled that are merged, so that each computes what it did, to the bit.
  */
@@ -135,21 +139,7 @@ static Stmt *part(Merge *m, const Kernel *k) {
   return st_for(c, turn, ex_i32(c, 0), ex_i32(c, turns), FOR_SERIAL, st_seq(c, 2, both));
 }
 
-/* ---- the whole ---- */
-static Stmt *kernels(Merge *m, int n, const Kernel *const *k) {
-  IrCtx *c = m->c;
-  Stmt **at = arena_array(ir_arena(c), Stmt *, 2 * n);
-  for (int i = 0; i < n; i++) {
-    check(m, k[i]);
-    if (i) at[2 * i - 1] = st_eval(c, ex_call(c, IN_LAUNCH_SYNC, DT_I32, 0, NULL));
-    at[2 * i] = part(m, k[i]);
-  }
-  Stmt *s = st_attr(c, AT_SYNCED, m->blocks, NULL, st_seq(c, 2 * n - 1, at));
-  s = st_for(c, m->thread, ex_i32(c, 0), ex_i32(c, m->threads), FOR_THREAD_X, s);
-  for (int i = m->shared.len - 1; i >= 0; i--) s = st_alloc(c, m->shared.at[i], s);
-  return st_for(c, m->block, ex_i32(c, 0), ex_i32(c, m->blocks), FOR_BLOCK_Z, s);
-}
-
+/* ---- what comes first ---- */
 static int64_t elements(IrCtx *c, BufferId b) {
   int64_t n = 1, extent;
   const IrBuffer info = *ir_buffer(c, b);
@@ -158,6 +148,64 @@ static int64_t elements(IrCtx *c, BufferId b) {
     err_check(ir_err(c), fits, "the shape of buffer '%s' is not constant", info.name);
   }
   return n;
+}
+
+typedef struct {
+  const Func *f;
+  VEC(BufferId) weight;
+} Weights;
+static void read_weight(IrCtx *c, ExprId e, void *arg) {
+  Weights *w = arg;
+  BufferId b = ir_kind(c, e) == IR_LOAD ? ir_node(c, e)->sym : 0;
+  for (int i = 0; i < w->weight.len && b; i++)
+    if (w->weight.at[i] == b) return;
+  if (b && func_is_constant(w->f, b)) vec_push(ir_arena(c), &w->weight, b);
+}
+static bool read_weights(IrCtx *c, const Stmt *s, void *arg) { return st_visit_exprs(c, s, read_weight, arg), true; }
+
+/* More than that does not come while a small kernel runs, and takes the place of what it needs itself. */
+enum { FETCHED = 256 << 10, FETCH_UNIT = 16 };
+static Stmt *fetched(Merge *m, const Func *f, int n, const Kernel *const *k) {
+  IrCtx *c = m->c;
+  Weights w = {.f = f};
+  int64_t room = FETCHED;
+  Stmt *s = NULL;
+  for (int i = 1; i < n; i++) st_visit(c, k[i]->body, read_weights, NULL, &w);
+  for (int i = 0; i < w.weight.len; i++) {
+    DType t = ir_buffer(c, w.weight.at[i])->type;
+    int64_t bytes = elements(c, w.weight.at[i]) * dtype_bytes(t) / FETCH_UNIT * FETCH_UNIT;
+    if (bytes == 0 || bytes > room) continue;
+    room -= bytes;
+    ExprId zero = ex_i32(c, 0), args[] = {ex_load(c, w.weight.at[i], t, 1, &zero), ex_i32(c, bytes)};
+    Stmt *both[] = {s, st_eval(c, ex_call(c, IN_PREFETCH_RANGE, DT_I32, 2, args))};
+    s = st_seq(c, 2, both);
+  }
+  ExprId first = ex_bin(c, IR_AND, below(c, ex_var(c, m->block), 1), below(c, ex_var(c, m->thread), 1));
+  return s ? st_if(c, first, false, s, NULL) : NULL;
+}
+
+static Stmt *called(IrCtx *c, Intrin in) { return st_eval(c, ex_call(c, in, DT_I32, 0, NULL)); }
+static Stmt *beginning(Merge *m, const Func *f, int n, const Kernel *const *k) {
+  int overlap = target_overlap(&f->target);
+  Stmt *at[] = {fetched(m, f, n, k), overlap != OVERLAP_NONE ? called(m->c, IN_LAUNCH_WAIT) : NULL,
+                overlap == OVERLAP_HALF ? called(m->c, IN_LAUNCH_NEXT) : NULL};
+  return st_seq(m->c, NS_COUNT(at), at);
+}
+
+/* ---- the whole ---- */
+static Stmt *kernels(Merge *m, const Func *f, int n, const Kernel *const *k) {
+  IrCtx *c = m->c;
+  Stmt **at = arena_array(ir_arena(c), Stmt *, 2 * n);
+  at[0] = beginning(m, f, n, k);
+  for (int i = 0; i < n; i++) {
+    check(m, k[i]);
+    if (i) at[2 * i] = called(c, IN_LAUNCH_SYNC);
+    at[2 * i + 1] = part(m, k[i]);
+  }
+  Stmt *s = st_attr(c, AT_SYNCED, m->blocks, NULL, st_seq(c, 2 * n, at));
+  s = st_for(c, m->thread, ex_i32(c, 0), ex_i32(c, m->threads), FOR_THREAD_X, s);
+  for (int i = m->shared.len - 1; i >= 0; i--) s = st_alloc(c, m->shared.at[i], s);
+  return st_for(c, m->block, ex_i32(c, 0), ex_i32(c, m->blocks), FOR_BLOCK_Z, s);
 }
 
 /* One buffer for what several parts have as arguments, whatever their shapes. */
@@ -209,14 +257,14 @@ static void gather(Program *whole, const LowPart *p) {
   whole->n_relayout = n, whole->relayout = r;
 }
 
-Program low_merge(int n, const LowPart *part, int n_args, const char *name) {
+Program low_merge(const Target *t, int n, const LowPart *part, int n_args, const char *name) {
   Program p = {.f = part[0].program->f, .n_kernels = 1};
   IrCtx *c = p.f.ctx;
   Arena *a = ir_arena(c);
   VEC(const Kernel *) all = {0};
   Merge m = {.c = c, .blocks = 1};
   Wiring w = {.f = &p.f};
-  p.f.n_args = n_args, p.f.constant = 0, p.f.arg = arena_array(a, BufferId, n_args);
+  p.f.target = *t, p.f.n_args = n_args, p.f.constant = 0, p.f.arg = arena_array(a, BufferId, n_args);
   for (int i = 0; i < n; i++) {
     const Program *q = part[i].program;
     wire(&w, &part[i]);
@@ -233,7 +281,7 @@ Program low_merge(int n, const LowPart *part, int n_args, const char *name) {
     err_check(ir_err(c), p.f.arg[i] != 0, "argument %d of a merged program is nobody's", i);
   if (m.blocks > GPU_CLUSTER) m.blocks = GPU_CLUSTER;
   m.block = ir_var_new(c, "blockIdx.z", DT_I32, false), m.thread = ir_var_new(c, "threadIdx.x", DT_I32, false);
-  p.f.body = kernels(&m, all.len, all.at);
+  p.f.body = kernels(&m, &p.f, all.len, all.at);
   Stmt *with_work = p.f.body;
   for (int i = 0; i < p.n_work; i++) with_work = st_alloc(c, p.work[i], with_work);
   if (ir_verifies(c)) ir_verify(c, with_work, true, false);

@@ -82,17 +82,17 @@ def results(network, choice, values):
 
 @pytest.mark.parametrize("most", [8, 32, 64, 256])
 def test_the_same_bits(lib, most):
-    """All chains merged, of kernels without turns and with many; plain launches and those that begin early."""
+    """All chains merged, of kernels without turns and with many; plain launches, those that begin early, and let the next one begin."""
     found = merging.chains(lib, most)
     made = merging.programs(found, lib)
     other = merging.merged(lib, {c: at for c, at in found.items() if c in made}, made)
     networks, values = [early._Network(x, ns.cuda(0)) for x in (lib, other)], data(RUNS)
     want = results(networks[0], networks[0].all_alike(0), values)
-    for k in range(2):
+    for k in range(3):
         assert results(networks[1], networks[1].all_alike(k), values) == want
         assert (networks[1].core.early > 0) == (k > 0)
-    times = [[statistics.median(n.seconds(n.all_alike(k)) for _ in range(9)) for n in networks] for k in range(2)]
-    told = [f"{what} {one * 1e6:.1f} to {two * 1e6:.1f} us" for what, (one, two) in zip(("plain", "early"), times)]
+    times = [[statistics.median(n.seconds(n.all_alike(k)) for _ in range(9)) for n in networks] for k in range(3)]
+    told = [f"{what} {one * 1e6:.1f} to {two * 1e6:.1f} us" for what, (one, two) in zip(("plain", "early", "next at once"), times)]
     print(f"kernels of at most {most} blocks: {len(made)} chains, {kernels(lib)} to {kernels(other)} launches: {', '.join(told)}")
     assert most < 256 or kernels(other) < kernels(lib)
 

@@ -60,8 +60,11 @@ def chains():
     return list(zip(*(drawn(f, 7, 12) for f in SQUEEZE)))
 
 
-def as_parts(states, layout=0):
-    return [(s, layout, 0, w) for s, w in zip(states, WIRING)]
+def as_parts(states, constant=(0, 0, 0), wiring=WIRING):
+    return [(s, 0, c, w) for s, c, w in zip(states, constant, wiring)]
+
+
+WEIGHTS = (0, 0b10, 0b10)  # constants, as the parts count their tensors
 
 
 def test_it_computes_what_they_do_one_after_the_other():
@@ -122,8 +125,7 @@ def some_chain(blocks):
 
 def test_text():
     states = some_chain(lambda most: most > 1)
-    parts = [(s, 0, 0b10 if k else 0, w) for k, (s, w) in enumerate(zip(states, WIRING))]
-    source, manifest = _core.merged_source(parts, TARGET.engine(overlap=2), 6, "f")
+    source, manifest = _core.merged_source(as_parts(states, WEIGHTS), TARGET.engine(overlap=2), 6, "f")
     waits = re.findall(r'asm volatile\("barrier\.cluster[^;]*;\\n" "barrier\.cluster\.wait\.acquire\.aligned;" ::(.*) : "memory"\);', source)
     count = sum(len(kernels(s)[0]) for s in states)
     names = [p["name"] for p in json.loads(manifest)["args"]]
@@ -131,10 +133,40 @@ def test_text():
     written = [p.split()[-1].lstrip("*") for p in head if not p.startswith("const ")]
     assert len(waits) == count - 1 and len(names) == 6
     assert all(set(re.findall(r'"l"\((\w+)\)', w)) == set(written) for w in waits)
-    assert source.count("griddepcontrol.wait") == 1 and "launch_dependents" not in source
-    assert source.index("griddepcontrol.wait") < source.index("blockIdx_z")
+    assert source.count("griddepcontrol.wait") == source.count("griddepcontrol.launch_dependents") == 1
     assert "__cluster_dims__(1, 1, " in source and json.loads(manifest)["kernels"][0]["waits"]
     assert [a.get("constant", False) for a in json.loads(manifest)["args"]] == [False, True, True, False, False, False]
+
+
+@pytest.mark.parametrize(("overlap", "there"), [(0, [2, 0, 0]), (1, [2, 1, 0]), (2, [2, 1, 1])])
+def test_what_comes_first(overlap, there):
+    """The weights of all kernels but the first are asked for, then the launch waits, then the next one may begin."""
+    parts, engine = as_parts(some_chain(lambda most: most > 1), WEIGHTS), TARGET.engine(overlap=overlap)
+    order = ["ns_prefetch_range(&", "griddepcontrol.wait", "launch_dependents", "barrier.cluster"]
+    body = _core.merged_source(parts, engine, 6, "f")[0].split("f_kernel0(")[1]
+    assert [body.count(t) for t in order[:3]] == there
+    places = [body.index(t) for t in order if t in body]
+    assert places == sorted(places) and "if ((blockIdx_z < 1) && (threadIdx_x < 1))" in body
+    assert set(re.findall(r"ns_prefetch_range\(&\w+\[0\], (\d+)\)", body)) == {str(24 * 64 * 4)}
+    data = arrays(np.random.default_rng(3))
+    want = [a.copy() for a in data]
+    one_after_the_other([s for s, *_ in parts], want)
+    assert not _core.merged_interp(parts, engine, 6, data)
+    assert [a.tobytes() for a in data] == [a.tobytes() for a in want]
+
+
+def test_what_is_asked_for():
+    """Constants of all parts but the first. What one of them writes is none, whatever another says."""
+    states = some_chain(lambda most: most > 1)
+
+    def prefetches(constant, first=0):
+        wiring = (WIRING, ((0, 1, 3), (3, 2, 4)))[first]
+        source, _ = _core.merged_source(as_parts(states[first:], constant, wiring), TARGET.engine(overlap=1), 6 - first, "f")
+        return source.count("ns_prefetch_range(&")
+
+    assert prefetches(WEIGHTS) == prefetches((0, 0b11, 0b11)) == 2
+    assert prefetches((0, 0b10, 0)) == 1 and prefetches((1, 0, 0)) == 0
+    assert prefetches((0b10, 0b10), 1) == 1
 
 
 def test_one_block_needs_no_cluster():
@@ -145,12 +177,12 @@ def test_one_block_needs_no_cluster():
     assert "cluster" not in source and source.count('asm volatile("bar.sync 0;" :: "l"') == 1
 
 
-@pytest.mark.parametrize("overlap", [0, 1])
+@pytest.mark.parametrize("overlap", [0, 1, 2])
 def test_it_compiles(overlap):
     engine = TARGET.engine(overlap=overlap)
     for states in (some_chain(lambda most: 1 < most <= 8), some_chain(lambda most: most > 8)):
-        source, _ = _core.merged_source(as_parts(states), engine, 6, "f")
-        assert len(compile_source(TARGET, source, "f", engine=engine)[0]) > 1000
+        source, _ = _core.merged_source(as_parts(states, WEIGHTS), engine, 6, "f")
+        assert "ns_prefetch_range" in source and len(compile_source(TARGET, source, "f", engine=engine)[0]) > 1000
 
 
 def test_what_cannot_be_merged():

@@ -146,9 +146,10 @@ def test_programs_that_wait(plain):
     """Where parts of a chain have programs that begin early, so has the chain."""
     function, rng = network(), np.random.default_rng(0)
     params = {v.name_hint: rng.normal(size=v.type_annotation.concrete_shape).astype("float32") for v in function.params if v.name_hint != "x"}
-    for config, waits, twins in (({"relay.early_twins": True}, False, 1), ({"nestsmith.overlap": True}, True, 0)):
+    for config, waits, twins in (({"relay.early_twins": True}, False, 2), ({"nestsmith.overlap": True}, True, 0)):
         with PassContext(opt_level=3, config=config):
             lib = relay.build(ns.IRModule.from_expr(function), target=TARGET, params=params)
         for program in merging.programs(merging.chains(lib), lib).values():
             told = [any(k.get("waits") for k in json.loads(p.manifest)["kernels"]) for p in (program, *program.early)]
             assert told == [waits, *[True] * twins]
+            assert ["launch_dependents" in p.source for p in (program, *program.early)] == [False, *[False, True][:twins]]

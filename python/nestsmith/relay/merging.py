@@ -24,6 +24,7 @@ __all__ = ["Chain", "candidates", "chains", "merged", "programs"]
 logger = logging.getLogger("nestsmith")
 _AT_ONCE = 8  # blocks of a kernel, in its cluster; more take turns
 _BLOCKS = (_AT_ONCE, 4 * _AT_ONCE, 8 * _AT_ONCE)
+_EARLY = (1, 2)  # overlap: it waits; it lets the next one begin at once, too
 _MOST, _MOST_ARGS = 16, 60  # functions of a chain, and tensors
 
 
@@ -150,10 +151,10 @@ def _name(chain, used):
 
 
 def _program(chain, name, lib, stop):
-    """The program of a chain, and others with waits where its parts have such; None if it cannot be."""
+    """The program of a chain, and others that begin early where its parts have such; None if it cannot be."""
     parts, target = [lib.kernels[f] for f in chain.functions], lib.target
     waits = any(k.get("waits") for p in parts for k in json.loads(p.manifest)["kernels"])
-    overlaps = [int(waits), *([1] if not waits and any(p.early for p in parts) else [])]
+    overlaps = [int(waits), *(_EARLY if any(p.early for p in parts) else ())]
     args = [(p.state, p.layout, p.constants(), w) for p, w in zip(parts, chain.wiring)]
     out = []
     for overlap in overlaps:
