@@ -100,12 +100,12 @@ void gen_launch_wait(Gen *g) {
   sb_puts(g->o, ");\n#endif\n");
 }
 
-/* What the launch has written itself is read by ordinary loads, which the pointers as operands keep behind the barrier. */
+/* What the launch has written itself is read by ordinary loads, which the pointers as operands keep behind the barrier. Conditions on threads
+ * stand right before it: it does not rely on the threads of a warp being together again. */
 void gen_launch_sync(Gen *g) {
   bool cluster = st_cluster(g->c, g->k->body) > 1;
   sb_printf(g->o, "asm volatile(\"%s\" ::",
-            cluster ? "barrier.cluster.arrive.release.aligned;\\n\" \"barrier.cluster.wait.acquire.aligned;"
-                    : "bar.sync 0;");
+            cluster ? "barrier.cluster.arrive.release;\\n\" \"barrier.cluster.wait.acquire;" : "barrier.sync 0;");
   pointers(g, true);
   sb_puts(g->o, ")");
 }

@@ -126,7 +126,7 @@ def some_chain(blocks):
 def test_text():
     states = some_chain(lambda most: most > 1)
     source, manifest = _core.merged_source(as_parts(states, WEIGHTS), TARGET.engine(overlap=2), 6, "f")
-    waits = re.findall(r'asm volatile\("barrier\.cluster[^;]*;\\n" "barrier\.cluster\.wait\.acquire\.aligned;" ::(.*) : "memory"\);', source)
+    waits = re.findall(r'asm volatile\("barrier\.cluster\.arrive\.release;\\n" "barrier\.cluster\.wait\.acquire;" ::(.*) : "memory"\);', source)
     count = sum(len(kernels(s)[0]) for s in states)
     names = [p["name"] for p in json.loads(manifest)["args"]]
     head = re.search(r"f_kernel0\((.*?)\)", source)[1].split(", ")
@@ -174,7 +174,7 @@ def test_one_block_needs_no_cluster():
     dag = _core.ComputeDAG([x, te.compute((32,), lambda i: x[31 - i] + 1.0, name="y")])
     state = _core.State(dag, json.dumps([["SP", 1, 0, 32, [32], 1], ["AN", 1, 0, 5], ["AN", 1, 1, 6]]))
     source, _ = _core.merged_source([(state, 0, 0, (0, 1)), (state, 0, 0, (1, 2))], ENGINE, 3, "f")
-    assert "cluster" not in source and source.count('asm volatile("bar.sync 0;" :: "l"') == 1
+    assert "cluster" not in source and source.count('asm volatile("barrier.sync 0;" :: "l"') == 1
 
 
 @pytest.mark.parametrize("overlap", [0, 1, 2])

@@ -26,22 +26,23 @@ def gate(x, k, also=None):
 
 
 def network():
-    """Three gates, whose functions are the same; the second one's data are read again at the end, the third ends the network."""
+    """Three gates, whose functions are the same; the second one's data are read again at the end, the third ends the network. One
+    kernel has nothing to do with the others."""
     x = relay.var("x", shape=(1, SIZE, SIZE, CHANNELS))
     kept = []
     y = gate(relay.tanh(x), 0)
     y = gate(relay.tanh(y), 1, kept)
     z = relay.multiply(relay.tanh(y), relay.reshape(kept[0], (1, 1, 1, CHANNELS)))
     pooled = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(z, layout="NHWC"))
-    out = relay.Tuple([relay.nn.relu(relay.nn.dense(pooled, relay.var("a2", shape=(12, CHANNELS)))), kept[0], z])
+    out = relay.Tuple([relay.nn.relu(relay.nn.dense(pooled, relay.var("a2", shape=(12, CHANNELS)))), kept[0], z, relay.exp(x)])
     return relay.Function(relay.expr.free_vars(out), out)
 
 
-def built(merge, target=TARGET, function=None):
-    function, rng = function or network(), np.random.default_rng(0)
+def built(merge, target=TARGET, branches=False):
+    function, rng = network(), np.random.default_rng(0)
     shapes = {v.name_hint: v.type_annotation.concrete_shape for v in function.params if v.name_hint != "x"}
     params = {n: rng.normal(0, 0.3, s).astype("float32") for n, s in shapes.items()}
-    with PassContext(opt_level=3, config={"nestsmith.merge": merge}):
+    with PassContext(opt_level=3, config={"nestsmith.merge": merge, "nestsmith.branches": branches}):
         return relay.build(ns.IRModule.from_expr(function), target=target, params=params)
 
 
@@ -84,14 +85,16 @@ def run(lib, data, chains=()):
     return [value(row[k] + out).copy() for k, out, *_ in g["heads"]]
 
 
-def test_the_network_computes_what_it_did(plain):
+@pytest.mark.parametrize("branches", [False, True])
+def test_the_network_computes_what_it_did(plain, branches):
     found = merging.chains(plain)
     made = merging.programs(found, plain)
-    lib = merging.merged(plain, found, made)
+    lib = built(True, branches=branches)
+    assert json.loads(lib.graph_json_str).get("branches", False) == branches
     data = np.random.default_rng(1).normal(size=(1, SIZE, SIZE, CHANNELS)).astype("float32")
     want = run(plain, data)
     got = run(lib, data, {made[c].name: (c, [plain.kernels[f].state for f in c.functions]) for c in found})
-    assert len(want) == 3 and all(np.ptp(a) > 0 for a in want)
+    assert len(want) == 4 and all(np.ptp(a) > 0 for a in want)
     assert [a.tobytes() for a in got] == [a.tobytes() for a in want]
 
 
