@@ -199,7 +199,7 @@ def chosen(lib, device, branches=False, merge=False):
 
 
 def _alone_standing(program):
-    """The program without those that it was compared with."""
+    """The program without those that it was compared with, and without what others are made of."""
     out = copy.copy(program)
-    out.early = ()
+    out.early, out.state = (), None
     return out
