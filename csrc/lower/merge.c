@@ -23,7 +23,6 @@ typedef struct {
   VarId var[AXES]; /* by ForKind, from FOR_BLOCK_X on; 0: there is none */
   ExprId min[AXES];
   bool shares; /* it has arrays in shared memory */
-  Stmt *body;
 } Peeled;
 typedef struct {
   IrCtx *c;

@@ -85,6 +85,8 @@ def chains_of(monkeypatch, gain, places, cannot=(), early=0):
         nodes = [k for at in found.values() for calls in at for k in calls]
         assert len(nodes) == len(set(nodes)), "a node is merged twice"
         tried.append(set(found))
+        if "refused" in found:
+            raise RuntimeError("a kernel cannot be launched")
         return WithChains(found, gain, early)
 
     lib, network, choice = _with_chains({}, load({}), {"k": 0}, load)
@@ -97,6 +99,8 @@ def test_the_chains_that_help_most_are_merged(monkeypatch):
     gain = {"short": 10, "long": 30, "slow": -5, "broken": 90, "rest": 9}
     found, choice = chains_of(monkeypatch, gain, places, ["broken"])
     assert found == {"long": [(1, 2, 3)], "short": [(5, 6)], "rest": [(12, 13)]} and choice == {"k": 0, "long": 0, "short": 0, "rest": 0}
+    places["refused"], gain["refused"] = [(7, 8)], 99
+    assert set(chains_of(monkeypatch, gain, places, ["broken"])[0]) == {"long", "short", "rest"}  # one that cannot run spoils no other
     gain["short"] = 40  # the long one comes too late
     assert set(chains_of(monkeypatch, gain, places, ["broken"])[0]) == {"short", "rest"}
 

@@ -17,6 +17,7 @@ do only come into each other's way.
 
 import copy
 import logging
+import math
 import statistics
 import time
 
@@ -115,11 +116,16 @@ def _alike(network, choice):
     return [{**known, **{name: min(k, len(network.versions[name]) - 1) for name in new}} for k in range(most)]
 
 
-def _beside(network, choice, other):
-    """(seconds of a run of a network, of the other one with merged kernels, its choice)."""
-    choices = _alike(other, choice)
-    now, *then = _turns([lambda: network.seconds(choice), *(lambda c=c: other.seconds(c) for c in choices)])
-    return now, min(then), choices[then.index(min(then))]
+def _beside(network, choice, lib, load):
+    """(seconds of a run of a network, of that of `lib` with merged kernels, this network, its choice). One that does not run takes forever."""
+    try:
+        other = load(lib)
+        choices = _alike(other, choice)
+        now, *then = _turns([lambda: network.seconds(choice), *(lambda c=c: other.seconds(c) for c in choices)])
+    except (MemoryError, RuntimeError, ValueError) as err:
+        logger.warning("small kernels were not merged: %s", err)
+        return 0.0, math.inf, None, None
+    return now, min(then), other, choices[then.index(min(then))]
 
 
 def _helpful(gains, places):
@@ -134,21 +140,21 @@ def _helpful(gains, places):
 
 def _with_chains(lib, network, choice, load):
     """(network's library, network, its choice) with the chains merged that make a run faster. `load`: a library -> its `_Network`."""
-    places, end = merging.candidates(lib), time.monotonic() + SECONDS
-    made, gains = merging.programs(places, lib), {}
+    places, gains = merging.candidates(lib), {}
+    made = merging.programs(places, lib)
+    end = time.monotonic() + SECONDS
     for chain in made:
         if time.monotonic() > end:
             logger.info("some of %d chains of small kernels were not tried: %.0f s were over", len(made), SECONDS)
             break
-        now, then, _ = _beside(network, choice, load(merging.merged(lib, {chain: places[chain]}, made)))
+        now, then, *_ = _beside(network, choice, merging.merged(lib, {chain: places[chain]}, made), load)
         if then < BETTER * now:
             gains[chain] = now - then
     if gains:
-        other = merging.merged(lib, _helpful(gains, places), made)
-        its = load(other)
-        now, then, best = _beside(network, choice, its)
+        best = merging.merged(lib, _helpful(gains, places), made)
+        now, then, other, its = _beside(network, choice, best, load)
         if then < MARGIN * now:
-            return other, its, best
+            return best, other, its
     return lib, network, choice
 
 
