@@ -50,8 +50,9 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
  * of warps and of warpgroups, fitted to 1,033 kernels of 31 cases (squares, BERT at batch 1 and 8, layers of VGG; float16 and TF32;
  * one H200) and, at half the weight, to 485 of warps of smaller shapes: the best of the first three is 1.2 % slower than the best of
  * all in the geometric mean (where a case is left out, too), rank correlation 0.79 within a case. */
-static const double MATRIX_PEAK[] = {0.99, 0.94}; /* of what gpu_matrix_peak gives: warps, warpgroups */
-#define MATRIX_WARPS 4.0                          /* per multiprocessor for full issue */
+static const double MATRIX_PEAK[] = {
+    0.99, 0.94, 1.05};      /* of what gpu_matrix_peak gives: warps, warpgroups, of two slices at a time */
+#define MATRIX_WARPS 4.0    /* per multiprocessor for full issue */
 #define MATRIX_ALONE 0.45   /* of the peak, where fragments are loaded right before they are multiplied */
 #define MATRIX_L2 3.1       /* of the cache's bandwidth: neighbouring blocks ask for the same lines */
 #define MATRIX_LINES 0.55   /* what each further line costs that 128 bytes of a slice lie in, of what they cost */
@@ -108,7 +109,7 @@ static double matrix_round(const GpuMachine *m, const KernelFacts *k, double res
   double sms = m->sms, mine = resident / k->blocks; /* share of all blocks that one multiprocessor has */
   double used = fmin(sms, k->blocks), l2 = m->l2 * MATRIX_L2 * fmin(1, used / (0.6 * sms));
   double busy = fmin(1, resident * k->threads / GPU_WARP / MATRIX_WARPS) * (k->matrix_alone ? MATRIX_ALONE : 1);
-  double peak = MATRIX_PEAK[k->matrix_groups] * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) / sms;
+  double peak = MATRIX_PEAK[k->matrix_groups] * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups > 0) / sms;
   double bytes = k->global_bytes + MATRIX_LINES * (GPU_LINE / k->matrix_line - 1) * k->mem.fill_bytes;
   double part[] = {k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock, bytes * mine * used / l2};
   double longest = 0, all = 0;

@@ -42,7 +42,7 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   k->ops = (t->terms == 3 ? 3 : 1) * 2.0 * k->blocks * tiles * t->block_m * t->block_n * t->block_k;
   k->matrix_bytes = bytes;
   k->matrix_lanes = lanes;
-  k->matrix_groups = t->warpgroups > 0;
+  k->matrix_groups = t->warpgroups;
   k->matrix_wide = t->wide;
   k->matrix_halves = t->wide && facts_bytes(s, s->stage.at[stage].op->out[0]) == 2 ? out : 0;
   k->matrix_alone = !lanes && sets == 1;

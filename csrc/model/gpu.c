@@ -125,7 +125,7 @@ static void kernel_vector(const GpuMachine *m, const KernelFacts *k, double *v) 
   double move[] = {a->fill_bytes, taken, a->fill_bytes > 0 ? k->ops / a->fill_bytes : 0, taken > 0 ? k->ops / taken : 0,
                    k->barriers};
   double math = k->matrix_bytes && !k->matrix_lanes
-                    ? k->ops / (gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups) * w.tail * w.lane)
+                    ? k->ops / (gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups > 0) * w.tail * w.lane)
                     : k->ops / (m->peak * w.tail * w.lane * fmin(1, fmax(o.occ, 1.0 / 64) / 0.25));
   double time[] = {math, k->unique_bytes / m->dram, k->global_bytes / m->l2, a->wavefronts / (m->sms * m->clock),
                    k->barriers * ceil(w.waves) * 20e-9};

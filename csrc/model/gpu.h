@@ -41,7 +41,7 @@ typedef struct {
   bool matrix_lanes;                  /* by lanes, not by matrix units */
   double matrix_loads;                /* instructions of these that load, of those that multiply */
   double matrix_teams;                /* that share a tile along k */
-  bool matrix_groups;                 /* by instructions of warpgroups */
+  int matrix_groups;                  /* slices at a time by instructions of warpgroups; 0: by others */
   bool matrix_wide;                   /* results pass through shared memory */
   double matrix_halves;               /* bytes of results that do, and that pairs of would fill but half a sector */
   bool matrix_alone;                  /* by warps, with one set of fragments: none are loaded while others are multiplied */

@@ -279,7 +279,7 @@ class SketchPolicy(SearchPolicy):
         "double_buffer_prob": 0.0,
         "tensor_cores": "auto",
         "lane_products": 1,
-        "warpgroups": 1,
+        "warpgroups": 2,
         "wide_stores": "auto",
         "last_blocks": 0,
         "descent": 0.1,
