@@ -83,8 +83,6 @@ typedef struct {
 static inline int target_overlap(const Target *t) {
   return t->kind == TG_CUDA && gpu_has(&t->gpu, GPU_OVERLAP) ? t->overlap : OVERLAP_NONE;
 }
-/* Blocks can wait for each other in clusters of up to GPU_CLUSTER: on data centres' GPUs. */
-static inline bool target_clusters(const Target *t) { return t->kind == TG_CUDA && gpu_has(&t->gpu, GPU_CLUSTERS); }
 /* A target of that kind with its default parameters; sm: for CUDA. */
 Target target_default(TargetKind kind, int sm);
 

@@ -146,7 +146,6 @@ void gen_gpu_kernel(Gen *g);
 int64_t gen_dynamic_shared(const Program *p, const Kernel *k); /* bytes to be passed at launch; 0: all static */
 bool gen_waits(const Program *p); /* its kernels wait for the launch before */
 void gen_launch_wait(Gen *g); /* that */
-void gen_launch_sync(Gen *g); /* IN_LAUNCH_SYNC */
 void gen_launch_next(Gen *g); /* the next one may begin */
 extern const GenTarget GEN_C, GEN_CUDA, GEN_OPENCL;
 #endif

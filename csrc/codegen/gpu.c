@@ -71,18 +71,6 @@ static int64_t blocks_per_sm(const Gen *g, const Kernel *k, int64_t threads) {
 
 bool gen_waits(const Program *p) { return target_overlap(&p->f.target) != OVERLAP_NONE; }
 
-/* The operands of an instruction behind which memory may be another: pointers to what this launch writes, or to all that launches
- * write. */
-static void pointers(Gen *g, bool own) {
-  const char *sep = "";
-  for (int i = 0; i < g->k->n_param; i++) {
-    if (own ? g->k->read_only[i] : func_is_constant(&g->p->f, g->k->param[i])) continue;
-    sb_printf(g->o, "%s \"l\"(%s)", sep, gen_buf(g, g->k->param[i]));
-    sep = ",";
-  }
-  sb_puts(g->o, " : \"memory\"");
-}
-
 /* Of a kernel of a network whose launches may overlap: it goes on when the launch before has ended, and does nothing where a launch was
  * not allowed to begin early (program.h: "waits"). The first statement, where lower/overlap.c, which tells why that is safe, has not
  * found a better place.
@@ -94,20 +82,15 @@ static void pointers(Gen *g, bool own) {
  *
  * The condition is for programs that are compiled again for an older GPU. */
 void gen_launch_wait(Gen *g) {
+  const char *sep = "";
   sb_printf(g->o, "#if __CUDA_ARCH__ >= %d0\n", gpu_since(GPU_OVERLAP));
   gen_linef(g, "asm volatile(\"griddepcontrol.wait;\" ::");
-  pointers(g, false);
-  sb_puts(g->o, ");\n#endif\n");
-}
-
-/* What the launch has written itself is read by ordinary loads, which the pointers as operands keep behind the barrier. Conditions on threads
- * stand right before it: it does not rely on the threads of a warp being together again. */
-void gen_launch_sync(Gen *g) {
-  bool cluster = st_cluster(g->c, g->k->body) > 1;
-  sb_printf(g->o, "asm volatile(\"%s\" ::",
-            cluster ? "barrier.cluster.arrive.release;\\n\" \"barrier.cluster.wait.acquire;" : "barrier.sync 0;");
-  pointers(g, true);
-  sb_puts(g->o, ")");
+  for (int i = 0; i < g->k->n_param; i++) {
+    if (func_is_constant(&g->p->f, g->k->param[i])) continue;
+    sb_printf(g->o, "%s \"l\"(%s)", sep, gen_buf(g, g->k->param[i]));
+    sep = ",";
+  }
+  sb_puts(g->o, " : \"memory\");\n#endif\n");
 }
 
 void gen_launch_next(Gen *g) {

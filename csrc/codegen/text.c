@@ -4,16 +4,12 @@
  */
 #include "codegen/text.h"
 
-static GenText text_of(const Program *p) {
-  GenText out = {.source = gen_source(p)};
-  out.manifest = gen_manifest(p);
-  return out;
-}
-
 GenText gen_loops(Func f, const char *name, int n_relayout, const Relayout *r) {
   Program p = low_build(f, name);
   p.n_relayout = n_relayout, p.relayout = r;
-  return text_of(&p);
+  GenText out = {.source = gen_source(&p)};
+  out.manifest = gen_manifest(&p);
+  return out;
 }
 
 static void know(Func *f, const GenArgs *args) {
@@ -31,9 +27,8 @@ static void know(Func *f, const GenArgs *args) {
   out->join_extent = args->join_extent;
 }
 
-/* NULL, or which limit of the device it breaks. */
-static const char *build(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout,
-                         const char *name, const GenArgs *args, Program *out) {
+GenText gen_steps(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name,
+                  const GenArgs *args) {
   Step *own = n ? arena_copy(ir_arena(c), steps, sizeof(Step) * (size_t)n) : NULL;
   int n_made = 0;
   Relayout *made = NULL;
@@ -45,39 +40,8 @@ static const char *build(IrCtx *c, const TeDag *d, const Target *t, int n, const
   if (args) know(&f, args);
   if (t->kind != TG_CPU) {
     GpuCheck g = low_gpu_check(f);
-    if (!g.ok) return arena_printf(ir_arena(c), "the program breaks a limit of the device: %s", g.why);
+    if (!g.ok)
+      return (GenText){.why = arena_printf(ir_arena(c), "the program breaks a limit of the device: %s", g.why)};
   }
-  *out = low_build(f, name);
-  out->n_relayout = n_made, out->relayout = made;
-  return NULL;
-}
-
-GenText gen_steps(IrCtx *c, const TeDag *d, const Target *t, int n, const Step *steps, int layout, const char *name,
-                  const GenArgs *args) {
-  Program p;
-  const char *why = build(c, d, t, n, steps, layout, name, args, &p);
-  return why ? (GenText){.why = why} : text_of(&p);
-}
-
-Program gen_merged(IrCtx *c, const Target *t, int n, const GenPart *part, int n_args, const char *name) {
-  Program *p = arena_array(ir_arena(c), Program, n);
-  LowPart *low = arena_array(ir_arena(c), LowPart, n);
-  err_check(ir_err(c), n > 0 && target_clusters(t), "programs are merged for GPUs of NVIDIA with clusters of blocks");
-  Target alone = *t;
-  alone.overlap = OVERLAP_NONE; /* it is the whole that waits */
-  for (int i = 0; i < n; i++) {
-    const GenPart *q = &part[i];
-    const char *why =
-        build(c, q->dag, &alone, q->n, q->step, q->layout, name, &(GenArgs){.constant = q->constant}, &p[i]);
-    err_check(ir_err(c), !why, "%s", why);
-    low[i] = (LowPart){&p[i], q->arg};
-    err_check(ir_err(c), q->n_arg == p[i].f.n_args, "a part of a merged program has %d arguments, not %d",
-              p[i].f.n_args, q->n_arg);
-  }
-  return low_merge(t, n, low, n_args, name);
-}
-
-GenText gen_merged_text(IrCtx *c, const Target *t, int n, const GenPart *part, int n_args, const char *name) {
-  Program p = gen_merged(c, t, n, part, n_args, name);
-  return text_of(&p);
+  return gen_loops(f, name, n_made, made);
 }

@@ -145,13 +145,6 @@ static const char *cluster_helper(Gen *g, DType type) {
       n.c, n.c, n.ptx, n.reg);
 }
 
-static const char *prefetch_helper(Gen *g) {
-  return gen_function(g, "void", "ns_prefetch_range",
-                      "(const void *from, unsigned int bytes) {\n"
-                      "  asm volatile(\"cp.async.bulk.prefetch.L2.global [%%0], %%1;\" :\n"
-                      "               : \"l\"(__cvta_generic_to_global(from)), \"r\"(bytes));\n}\n");
-}
-
 /* The barriers make one thread's fences those of all: what its block has stored comes before the count, what others have stored before
  * theirs is read behind it, from beyond the first-level cache. The counter turns to 0 by itself. */
 static const char *last_helper(Gen *g) {
@@ -235,7 +228,7 @@ static void group_wait(Gen *g, ExprId e) {
 }
 
 bool gen_warp(Gen *g, ExprId e, Intrin in) {
-  if (in < IN_COPY_ASYNC || in > IN_PREFETCH_RANGE) return false;
+  if (in < IN_COPY_ASYNC || in > IN_LAST_BLOCK) return false;
   if (g->t->kind != TG_CUDA)
     err_raise(g->err, NS_ERR_VALUE, "'%s' is an instruction of NVIDIA's GPUs: a CUDA target is needed",
               intrin_info(in)->name);
@@ -267,8 +260,6 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
             "\"memory\")");
     break;
   case IN_LAST_BLOCK: gen_form(g, e, "%s(&$l0, &$l1, $t2)", last_helper(g)); break;
-  case IN_LAUNCH_SYNC: gen_launch_sync(g); break;
-  case IN_PREFETCH_RANGE: gen_form(g, e, "%s(&$l0, $t1)", prefetch_helper(g)); break;
   case IN_CLUSTER_READ: {
     DType t = ir_buffer(g->c, ir_node(g->c, ir_kid(g->c, e, 0))->sym)->type;
     gen_form(g, e, "%s(&$l0, &$l1, $t2)", cluster_helper(g, t));

@@ -3,10 +3,6 @@
  * where they wait, and what others may read of its shared memory is kept; then each from start to end, and reads find what
  * was kept. It is checked that nobody reads before all have waited, or behind the second time that all wait; that nothing of
  * what others read changes in between, and that no block ends while others may read.
- *
- * A launch whose blocks all wait for each other, and then read what others have left in global memory (IN_LAUNCH_SYNC), runs in rounds: in
- * each one all blocks go from where they waited last to the next barrier. What stands before is passed over, so that nothing on the chip
- * may outlive a barrier: in every round it is new.
  */
 #include <string.h>
 #include "interp/run.h"
@@ -14,18 +10,13 @@
 struct Cluster {
   int n, rank, waits; /* blocks; the one that runs, and how often it has waited */
   bool first, read;   /* it runs for the first time; somebody has read in it since */
-  bool rounds;        /* of a launch that waits as a whole */
-  int round;
-  int32_t round_epoch;
-  bool (*waited)[MAX_THREADS]; /* per block: which of its threads have waited for the launch before, up to now */
-  BufferId buf;                /* what is read */
+  BufferId buf;       /* what is read */
   int64_t elems;
   Val *kept[GPU_CLUSTER];
 };
 
 static bool find_read(IrCtx *c, const Stmt *s, void *arg) {
   struct Cluster *x = arg;
-  x->rounds |= st_calls(c, s, IN_LAUNCH_SYNC);
   if (st_calls(c, s, IN_CLUSTER_READ)) x->buf = ir_node(c, ir_kid(c, s->u.eval.e, 1))->sym;
   return true;
 }
@@ -37,31 +28,11 @@ struct Cluster *cluster_begin(Run *r, const Stmt *kernel) {
   if (x->n < 1 || x->n > GPU_CLUSTER || r->grid_dim[2] % x->n)
     err_raise(r->err, NS_ERR_VALUE, "%lld blocks along z in clusters of %d; at most %d go together, and evenly",
               (long long)r->grid_dim[2], x->n, GPU_CLUSTER);
-  if (x->rounds) x->waited = arena_alloc(r->keep, sizeof *x->waited * (size_t)x->n);
-  int64_t blocks = r->grid_dim[0] * r->grid_dim[1] * r->grid_dim[2];
-  if (x->rounds && blocks != x->n)
-    err_raise(r->err, NS_ERR_VALUE, "%lld blocks wait for each other, but %d are a cluster", (long long)blocks, x->n);
   return x;
 }
 
 int cluster_size(const Run *r) { return r->cluster->n; }
-bool cluster_past(const Run *r) {
-  const struct Cluster *x = r->cluster;
-  return x->rounds ? x->waits > x->round : x->first && x->waits > 0;
-}
-
-static bool is_launch_sync(IrCtx *c, const Stmt *s, void *arg) { return (void)arg, st_calls(c, s, IN_LAUNCH_SYNC); }
-bool launch_sync_ahead(Run *r, const Stmt *s) {
-  const struct Cluster *x = r->cluster;
-  return x->rounds && x->waits < x->round && !st_any(r->c, s, is_launch_sync, NULL);
-}
-bool launch_synced_since(const Run *r, int32_t epoch) {
-  return r->cluster && r->cluster->rounds && epoch < r->cluster->round_epoch;
-}
-void launch_sync(Run *r) {
-  r->cluster->waits++;
-  r->epoch++;
-}
+bool cluster_past(const Run *r) { return r->cluster->first && r->cluster->waits > 0; }
 
 void cluster_wait(Run *r) {
   struct Cluster *x = r->cluster;
@@ -108,7 +79,6 @@ static void one_block(Run *r, const Stmt *s, int64_t z, const bool *on) {
   end_copies(r);
   end_groups(r);
   launch_block(r);
-  if (x->rounds && x->round > 0) memcpy(r->waited, x->waited[x->rank], sizeof r->waited);
   counts_block(r);
   set_thread(r, 0);
   exec_all(r, s, on);
@@ -118,30 +88,8 @@ static void one_block(Run *r, const Stmt *s, int64_t z, const bool *on) {
             ir_buffer(r->c, x->buf)->name);
 }
 
-static void in_rounds(Run *r, const Stmt *s, const bool *on) {
-  struct Cluster *x = r->cluster;
-  bool more = true;
-  for (x->round = 0; more; x->round++) {
-    int waiting = 0;
-    x->round_epoch = ++r->epoch;
-    for (int i = 0; i < x->n; i++) {
-      r->block_serial = i;
-      one_block(r, s, i, on);
-      memcpy(x->waited[i], r->waited, sizeof r->waited);
-      waiting += x->waits > x->round;
-    }
-    more = waiting > 0;
-    if (waiting % x->n)
-      finding(r, FD_BARRIER, 6, "a barrier of the launch is reached by %d of %d blocks", waiting, x->n);
-  }
-}
-
 void cluster_run(Run *r, const Stmt *s, int64_t z, int32_t serial, const bool *on) {
   struct Cluster *x = r->cluster;
-  if (x->rounds) {
-    in_rounds(r, s, on);
-    return;
-  }
   int32_t column = (int32_t)(r->grid_dim[0] * r->grid_dim[1]);
   for (int pass = x->n > 1 ? 0 : 1; pass < 2; pass++)
     for (int i = 0; i < x->n; i++) {

@@ -70,10 +70,6 @@ void exec_leaf(Run *r, const Stmt *s) {
       operand_spot(r, r->kid[n->kid0], false);
       return;
     }
-    if (n->kind == IR_CALL && n->sym == IN_PREFETCH_RANGE) {
-      prefetch_range(r, r->kid + n->kid0);
-      return;
-    }
     if (exec_launch(r, s)) return;
     if (is_copy_op(r, s)) {
       exec_copy(r, s);

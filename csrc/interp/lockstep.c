@@ -31,7 +31,7 @@ static bool waits(Run *r, const Stmt *s) {
   if (s->kind == ST_ALLOC && ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED) return true;
   if (s->kind == ST_STORE && r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
   if (st_calls(r->c, s, IN_SYNC_SHARED) || st_calls(r->c, s, IN_ALLREDUCE) || is_warp_op(r, s) ||
-      st_calls(r->c, s, IN_CLUSTER_SYNC) || st_calls(r->c, s, IN_LAUNCH_SYNC) || st_calls(r->c, s, IN_LAST_BLOCK))
+      st_calls(r->c, s, IN_CLUSTER_SYNC) || st_calls(r->c, s, IN_LAST_BLOCK))
     return true;
   for (int i = 0; (e = st_expr(s, i)); i++)
     if (expr_waits(r, *e)) return true;
@@ -270,7 +270,7 @@ static void alloc_all(Run *r, const Stmt *s, const bool *on) {
 }
 
 void exec_all(Run *r, const Stmt *s, const bool *on) {
-  if (!s || cluster_past(r) || launch_sync_ahead(r, s)) return;
+  if (!s || cluster_past(r)) return;
   if (!in_lockstep(r, s)) {
     each(r, s, on, exec_one);
     return;
@@ -297,9 +297,6 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
     } else if (st_calls(r->c, s, IN_CLUSTER_SYNC)) {
       if (!all_on(r, on)) finding(r, FD_BARRIER, 3, "a barrier of the cluster is not reached by all threads");
       cluster_wait(r);
-    } else if (st_calls(r->c, s, IN_LAUNCH_SYNC)) {
-      if (!all_on(r, on)) finding(r, FD_BARRIER, 5, "a barrier of the launch is not reached by all threads");
-      launch_sync(r);
     } else if (st_calls(r->c, s, IN_LAST_BLOCK))
       exec_count(r, s, on);
     else

@@ -1,7 +1,7 @@
 /* Memory with shadow data. Each element remembers who wrote it and who read it last, and in which epoch; an epoch is
  * the time between two barriers. Two accesses of different threads in one epoch, one of them a write that changes the
  * value, are a race. In global memory threads of different blocks of one launch conflict whatever the epoch, unless they were
- * counted in between (last.c), or waited for each other (cluster.c).
+ * counted in between (last.c).
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -79,8 +79,7 @@ static bool concurrent(Run *r, const Mem *m, int32_t other, int32_t epoch, int32
   if (!other || other == me || epoch < r->kernel_epoch) return false;
   if (epoch == r->epoch) return !warp_met_since(r, met, other, me);
   int32_t block = (other - 1) / r->threads;
-  return m->fixed_block && block != (me - 1) / r->threads && !counted_before(r, block, epoch) &&
-         !launch_synced_since(r, epoch);
+  return m->fixed_block && block != (me - 1) / r->threads && !counted_before(r, block, epoch);
 }
 
 /* Threads that write the same value to an element in one epoch: each may read it, whoever was the last. */

@@ -113,7 +113,6 @@ bool is_warp_op(const Run *r, const Stmt *s); /* its threads work together: all 
 bool is_copy_op(const Run *r, const Stmt *s);
 void exec_warps(Run *r, const Stmt *s, const bool *on);
 void exec_copy(Run *r, const Stmt *s); /* by one thread */
-void prefetch_range(Run *r, const ExprId *args);
 void end_copies(Run *r);               /* a block begins: nothing is in flight */
 typedef struct {
   Mem *mem;
@@ -134,9 +133,6 @@ void cluster_run(Run *r, const Stmt *s, int64_t z, int32_t serial, const bool *o
 int cluster_size(const Run *r);
 bool cluster_past(const Run *r); /* what follows is for the second time that the block runs */
 void cluster_wait(Run *r);
-void launch_sync(Run *r);
-bool launch_sync_ahead(Run *r, const Stmt *s);         /* another round has run it: what is wanted stands behind a later barrier */
-bool launch_synced_since(const Run *r, int32_t epoch); /* all threads of the launch have waited for each other since then */
 void cluster_read(Run *r, const ExprId *args);
 /* last.c: blocks that count themselves, the last of which goes on */
 void counts_begin(Run *r, const Stmt *kernel);

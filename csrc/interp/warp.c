@@ -82,21 +82,6 @@ struct Flight {
   int64_t groups[MAX_THREADS]; /* committed so far */
 };
 
-/* Nothing but places, all of which must be there, and be written by no other launch if it was not waited for. */
-void prefetch_range(Run *r, const ExprId *k) {
-  enum { UNIT = 16 };
-  Spot p = operand_spot(r, k[0], false);
-  int64_t bytes = ev_int(r, k[1], "length of a prefetch");
-  if (p.at < 0) return;
-  launch_touch(r, p.mem, false);
-  if (bytes <= 0 || bytes % UNIT || p.at * p.mem->size % UNIT)
-    err_raise(r->err, NS_ERR_VALUE, "a prefetch of %lld bytes from byte %lld; multiples of %d are possible",
-              (long long)bytes, (long long)(p.at * p.mem->size), UNIT);
-  if (p.at * p.mem->size + bytes > p.mem->n * p.mem->size)
-    finding(r, FD_BOUNDS, p.mem->id, "out of bounds: a prefetch goes on behind the end of '%s'",
-            ir_buffer(r->c, p.mem->id)->name);
-}
-
 void end_copies(Run *r) {
   for (int t = 0; r->flight && t < MAX_THREADS; t++) r->flight->copy[t].len = 0, r->flight->groups[t] = 0;
 }

@@ -75,8 +75,6 @@ static const IntrinInfo TABLE[IN_COUNT] = {
     [IN_CLUSTER_SYNC] = {"ns_cluster_sync", 0, EFF_SYNC},
     [IN_CLUSTER_READ] = {"ns_cluster_read", 3, EFF_SYNC},
     [IN_LAST_BLOCK] = {"ns_last_block", 3, EFF_SYNC},
-    [IN_LAUNCH_SYNC] = {"ns_launch_sync", 0, EFF_SYNC},
-    [IN_PREFETCH_RANGE] = {"ns_prefetch_range", 2, EFF_READ},
     [IN_LAUNCH_WAIT] = {"ns_launch_wait", 0, EFF_SYNC},
     [IN_LAUNCH_NEXT] = {"ns_launch_next", 0, EFF_SYNC},
 };

@@ -98,9 +98,6 @@ typedef enum {
   /* LOAD local, LOAD global, n, by all threads of a block: it is one more of the n blocks that the counter there counts, from 0. The
    * last sees what the others stored before, gets a 1 where others get a 0, and leaves 0 for the next launch. Both are int32. */
   IN_LAST_BLOCK,
-  /* all threads of the launch, whose blocks are one cluster or a single one: each sees what the others have stored in global memory */
-  IN_LAUNCH_SYNC,
-  IN_PREFETCH_RANGE,  /* LOAD global, n: n bytes from there on are wanted soon, in the second-level cache; multiples of 16 */
   IN_LAUNCH_WAIT,     /* until the launch before has completed; a thread touches no memory that it may write before */
   IN_LAUNCH_NEXT,     /* the launch behind may begin, as far as this block is concerned */
   IN_COUNT

@@ -33,15 +33,6 @@ typedef struct {
 void low_run(Func *f, void (*pass)(Func *)); /* a pass of those below, and verifies what it left where the context wants it */
 const LowPass *low_passes(int *n); /* what low_build runs, in order; for tests that look at every step */
 
-/* ---- several programs as one (merge.c) ----
- * All of one context, made for t, a CUDA target with clusters, but without overlap. The merged one has one kernel, of n_args arguments; arg:
- * per argument of a part which of these it is. Raises NS_ERR_VALUE where they cannot be merged. */
-typedef struct {
-  const Program *program;
-  const int32_t *arg;
-} LowPart;
-Program low_merge(const Target *t, int n, const LowPart *part, int n_args, const char *name);
-
 /* ---- passes, in pipeline order; each takes and returns the body of f ---- */
 void pass_simplify(Func *f);
 void pass_flatten(Func *f);

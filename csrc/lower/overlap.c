@@ -9,7 +9,7 @@
  * (B 1 is of the first group then: who waits for slice 0 waits for it, too, which was under way before anything else.)
  *
  * The blocks of the launch behind take the room that is left on the multiprocessors, copy their first weights, and wait. All others
- * wait at their beginning (codegen/gpu.c), merged ones when they have asked for weights (merge.c).
+ * wait at their beginning (codegen/gpu.c).
  *
  * Why no kernel sees too little: a block says that the next launch may begin behind its own wait, and the next launch begins when all
  * blocks have said so, or ended. So when launch n + 1 begins, n - 1 and all before it have completed: buffers that the storage plan uses

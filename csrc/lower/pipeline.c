@@ -82,8 +82,13 @@ static bool find_params(IrCtx *c, const Stmt *s, void *arg) {
 }
 
 /* ---- kernels ---- */
-Kernel low_kernel(const Func *f, Stmt *s, const char *name) {
-  IrCtx *c = f->ctx;
+typedef struct {
+  Func *f;
+  const char *name;
+  VEC(Kernel) kernel;
+} Cut;
+static void add_kernel(Cut *x, Stmt *s, const char *name) {
+  IrCtx *c = x->f->ctx;
   Arena *a = ir_arena(c);
   Kernel k = {.name = name, .body = s, .grid = {1, 1, 1}, .block = {1, 1, 1}};
   Params p = {.c = c};
@@ -96,7 +101,7 @@ Kernel low_kernel(const Func *f, Stmt *s, const char *name) {
   k.param = p.buf.at;
   k.read_only = arena_array(a, bool, p.buf.len + 1);
   for (int i = 0; i < p.buf.len; i++) k.read_only[i] = mapu_get(&p.written, (uint64_t)p.buf.at[i], 0) == 0;
-  for (Stmt *q = s; q && low_is_gpu(f); q = q->kind == ST_FOR ? q->u.loop.body : q->u.alloc.body) {
+  for (Stmt *q = s; q && low_is_gpu(x->f); q = q->kind == ST_FOR ? q->u.loop.body : q->u.alloc.body) {
     if (q->kind != ST_FOR && q->kind != ST_ALLOC) break;
     if (q->kind != ST_FOR) continue;
     ForKind kind = q->u.loop.kind;
@@ -109,17 +114,7 @@ Kernel low_kernel(const Func *f, Stmt *s, const char *name) {
     else
       k.block[kind - FOR_THREAD_X] = e;
   }
-  return k;
-}
-
-typedef struct {
-  Func *f;
-  const char *name;
-  VEC(Kernel) kernel;
-} Cut;
-static void add_kernel(Cut *x, Stmt *s, const char *name) {
-  Kernel k = low_kernel(x->f, s, name);
-  vec_push(ir_arena(x->f->ctx), &x->kernel, k);
+  vec_push(a, &x->kernel, k);
 }
 static void cut(Cut *x, Stmt *s) {
   IrCtx *c = x->f->ctx;

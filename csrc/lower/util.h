@@ -59,7 +59,6 @@ Stmt *low_matrix(const LowMatrix *env, int stage);
 
 /* New allocations of a kernel: shared ones below its block loops, local ones below its thread loops. */
 Stmt *low_place(IrCtx *c, Stmt *kernel, int n_shared, const BufferId *shared, int n_local, const BufferId *local);
-Kernel low_kernel(const Func *f, Stmt *s, const char *name); /* a region of a lowered function; pipeline.c */
 Stmt *low_barrier(IrCtx *c); /* of the threads of a block */
 Stmt *low_each_kernel(IrCtx *c, Stmt *s, StmtRewrite f, void *arg); /* f on every outermost thread loop */
 /* st_rewrite under facts: a tells the range of a loop to what is below it, and to the first branch of an if its

@@ -647,8 +647,7 @@ static const PyClass CLASSES[] = {PY_CLASS("Policy", sizeof(PyPolicy), .type = &
                                                "one task. target: (kind, hardware parameters, sm, fast_math, mali).")};
 
 int py_init_search(PyObject *m) {
-  return py_add(m, NS_COUNT(CLASSES), CLASSES, NULL) < 0 || py_init_candidate(m) < 0 || py_init_ask(m) < 0 ||
-                 py_init_merge(m) < 0
+  return py_add(m, NS_COUNT(CLASSES), CLASSES, NULL) < 0 || py_init_candidate(m) < 0 || py_init_ask(m) < 0
              ? -1
              : py_init_tune(m);
 }

@@ -31,7 +31,6 @@ const Candidate *py_candidate_of(PyObject *o, const SearchTask *t, unsigned want
 bool py_steps_of(PyObject *o, int *n, const Step **step);
 int py_init_candidate(PyObject *m);
 int py_init_ask(PyObject *m);
-int py_init_merge(PyObject *m);
 int py_init_tune(PyObject *m);
 int py_init_learner(PyObject *m);
 int py_init_rounds(PyObject *m);

@@ -120,7 +120,7 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type) {
 }
 
 bool matrix_clustered(const MatrixTile *t, const Target *target) {
-  return t->split > 1 && !t->last && t->split <= GPU_CLUSTER && target_clusters(target);
+  return t->split > 1 && !t->last && t->split <= GPU_CLUSTER && has(target, GPU_CLUSTERS);
 }
 
 /* Sums on their way come where slices of their type were. */

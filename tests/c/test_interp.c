@@ -481,88 +481,10 @@ static void overlapping_launches(void **state) {
   }
 }
 
-/* P[i] = i, then B[i] = P[7 - i], by 4 threads in each of two blocks. A letter each: s stores in P, w all threads of the launch wait for
- * each other, v those of one block do, h half of each block, b each block by itself, r reads P and stores in B, x overwrites P, k stores
- * on the chip, m stores that in B. */
-static InterpReport waiting(Fixture *f, const char *what, int cluster, float *out) {
-  IrCtx *c = f->c;
-  BufferId arg[] = {buffer(c, "P", SC_GLOBAL, true, 8), buffer(c, "B", SC_GLOBAL, true, 8)},
-           s = buffer(c, "S", SC_SHARED, false, 4);
-  VarId t = var(c, "t"), z = var(c, "z");
-  ExprId tx = ex_var(c, t), block = ex_var(c, z), at = ex_add(c, ex_mul(c, block, ex_i32(c, 4)), tx);
-  Stmt *all = st_eval(c, ex_call(c, IN_LAUNCH_SYNC, DT_I32, 0, NULL)), *body = NULL, *next;
-  for (const char *w = what; *w; w++) {
-    switch (*w) {
-    case 's': next = store(c, arg[0], at, ex_cast(c, DT_F32, at)); break;
-    case 'w': next = st_own(c, all); break;
-    case 'v': next = st_if(c, ex_bin(c, IR_LT, block, ex_i32(c, 1)), false, all, NULL); break;
-    case 'h': next = st_if(c, ex_bin(c, IR_LT, tx, ex_i32(c, 2)), false, all, NULL); break;
-    case 'b': next = barrier(c); break;
-    case 'x': next = store(c, arg[0], at, ex_flt(c, DT_F32, 7.5)); break;
-    case 'k': next = store(c, s, tx, ex_flt(c, DT_F32, 1)); break;
-    case 'm': next = store(c, arg[1], at, load(c, s, tx)); break;
-    default: next = store(c, arg[1], at, load(c, arg[0], ex_sub(c, ex_i32(c, 7), at))); break;
-    }
-    body = body ? seq(c, body, next) : next;
-  }
-  body = st_attr(c, AT_SYNCED, cluster, NULL, body);
-  Stmt *k = loop(c, z, 2, FOR_BLOCK_Z, st_alloc(c, s, loop(c, t, 4, FOR_THREAD_X, body)));
-  BufferId *copy = arena_copy(ir_arena(c), arg, sizeof arg);
-  Kernel kernel = {.name = "k", .body = k, .n_param = 2, .param = copy, .grid = {1, 1, 2}, .block = {4, 1, 1}};
-  Program p = {.f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 2, .arg = copy, .flat = true},
-               .n_kernels = 1,
-               .kernel = &kernel};
-  float p0[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
-  return interp_run_program(&p, (void *[]){p0, out}, 0);
-}
-static void launch_syncs(void **state) {
-  Fixture *f = *state;
-  static const char *const RIGHT[] = {"swr", "swrwx", "swwr", "sbwrb", "xwswr", "swkmwr"},
-                           *const WRONG[][2] = {{"sr", "race on 'P'"},        {"sbr", "race on 'P'"},
-                                                {"swrx", "race on 'P'"},      {"wsr", "race on 'P'"},
-                                                {"svr", "1 of 2 blocks"},     {"shr", "not reached by all threads"},
-                                                {"skwm", "depends on memory"}};
-  for (size_t i = 0; i < sizeof RIGHT / sizeof *RIGHT; i++) {
-    float out[8] = {0};
-    InterpReport r = waiting(f, RIGHT[i], 2, out);
-    for (int k = 0; k < r.n; k++) print_message("%s: %s\n", RIGHT[i], r.finding[k]);
-    assert_int_equal(r.n, 0);
-    for (int k = 0; k < 8; k++) assert_true(out[k] == (float)(7 - k));
-  }
-  for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
-    float out[8] = {0};
-    InterpReport r = waiting(f, WRONG[i][0], 2, out);
-    bool found = false;
-    for (int k = 0; k < r.n; k++) found |= strstr(r.finding[k], WRONG[i][1]) != NULL;
-    for (int k = 0; k < r.n && !found; k++) print_message("%s: %s\n", WRONG[i][0], r.finding[k]);
-    if (!found) print_message("%s\n", WRONG[i][0]);
-    assert_true(found);
-  }
-}
-static void of_two_clusters(void *arg) {
-  float out[8] = {0};
-  waiting(arg, "swr", 1, out);
-}
-static void blocks_of_two_clusters_cannot_wait(void **state) {
-  Fixture *f = *state;
-  assert_int_equal(err_try(&f->e, of_two_clusters, f), NS_ERR_VALUE);
-  assert_non_null(strstr(f->e.msg, "2 blocks wait for each other, but 1 are a cluster"));
-}
-
 int main(void) {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
-  const struct CMUnitTest tests[] = {T(barriers),
-                                     T(clusters),
-                                     T(divergent),
-                                     T(double_write),
-                                     T(uninitialised),
-                                     T(vectors_and_types),
-                                     T(step_limit),
-                                     T(warpgroups),
-                                     T(warps_meet),
-                                     T(overlapping_launches),
-                                     T(last_blocks),
-                                     T(launch_syncs),
-                                     T(blocks_of_two_clusters_cannot_wait)};
+  const struct CMUnitTest tests[] = {
+      T(barriers),   T(clusters),   T(divergent),  T(double_write),         T(uninitialised), T(vectors_and_types),
+      T(step_limit), T(warpgroups), T(warps_meet), T(overlapping_launches), T(last_blocks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

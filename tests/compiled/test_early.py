@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from nestsmith.compiled.early import MARGIN, _Network, _with_chains
-from nestsmith.relay import merging
+from nestsmith.compiled.early import MARGIN, _Network
 
 
 class Imagined(_Network):
@@ -59,60 +58,3 @@ def test_it_begins_with_what_is_best_elsewhere():
     takes = [[100, 70] if i % 2 else [100, 130] for i in range(n)]
     given = {f"k{i}": i % 2 for i in range(n)}
     assert Imagined(takes, hinder).best([given]) == given
-
-
-class WithChains(_Network):
-    """A network of 10 kernels that take 100 each, of which chains are merged: {chain: places}, each place gains what `gain` says of its
-    chain. What is merged has two programs, of which the second gains `early` more."""
-
-    def __init__(self, found, gain, early=0):
-        self.found, self.gain, self.more = found, gain, early
-        self.versions = {"k": [0], **{chain: [0, 1] for chain in found}}
-
-    def seconds(self, choice):
-        assert set(choice) == set(self.versions)
-        return 1000 - sum(len(at) * (self.gain[c] + self.more * choice[c]) for c, at in self.found.items())
-
-
-def chains_of(monkeypatch, gain, places, cannot=(), early=0):
-    """What is taken: ({chain: places}, choice)."""
-    monkeypatch.setattr(merging, "candidates", lambda lib: places)
-    monkeypatch.setattr(merging, "programs", lambda found, lib: {c: c for c in found if c not in cannot})
-    monkeypatch.setattr(merging, "merged", lambda lib, found, made: {c: made[c] and found[c] for c in found})
-    tried = []
-
-    def load(found):
-        nodes = [k for at in found.values() for calls in at for k in calls]
-        assert len(nodes) == len(set(nodes)), "a node is merged twice"
-        tried.append(set(found))
-        if "refused" in found:
-            raise RuntimeError("a kernel cannot be launched")
-        return WithChains(found, gain, early)
-
-    lib, network, choice = _with_chains({}, load({}), {"k": 0}, load)
-    assert network.found == lib and not any(set(cannot) & t for t in tried)
-    return lib, choice
-
-
-def test_the_chains_that_help_most_are_merged(monkeypatch):
-    places = {"short": [(1, 2), (5, 6)], "long": [(1, 2, 3)], "slow": [(8, 9)], "broken": [(10, 11)], "rest": [(5, 6), (12, 13)]}
-    gain = {"short": 10, "long": 30, "slow": -5, "broken": 90, "rest": 9}
-    found, choice = chains_of(monkeypatch, gain, places, ["broken"])
-    assert found == {"long": [(1, 2, 3)], "short": [(5, 6)], "rest": [(12, 13)]} and choice == {"k": 0, "long": 0, "short": 0, "rest": 0}
-    places["refused"], gain["refused"] = [(7, 8)], 99
-    assert set(chains_of(monkeypatch, gain, places, ["broken"])[0]) == {"long", "short", "rest"}  # one that cannot run spoils no other
-    gain["short"] = 40  # the long one comes too late
-    assert set(chains_of(monkeypatch, gain, places, ["broken"])[0]) == {"short", "rest"}
-
-
-def test_merged_kernels_begin_early_where_that_helps(monkeypatch):
-    found, choice = chains_of(monkeypatch, {"a": 20}, {"a": [(1, 2)]}, early=10)
-    assert found and choice == {"k": 0, "a": 1}
-    assert chains_of(monkeypatch, {"a": 20}, {"a": [(1, 2)]}, early=-10)[1] == {"k": 0, "a": 0}
-
-
-def test_chains_that_hardly_help_are_not_merged(monkeypatch):
-    assert chains_of(monkeypatch, {"a": 1}, {"a": [(1, 2)]}) == ({}, {"k": 0})
-    assert chains_of(monkeypatch, {"a": 4}, {"a": [(1, 2)]}) == ({}, {"k": 0})  # it does, but the network is no faster to speak of
-    assert chains_of(monkeypatch, {"a": 4, "b": 4}, {"a": [(1, 2)], "b": [(3, 4)]})[0] == {"a": [(1, 2)], "b": [(3, 4)]}
-    assert chains_of(monkeypatch, {}, {}) == ({}, {"k": 0})

@@ -110,9 +110,8 @@ def compile(
         known = schedules.BestKnown(schedules.known_logs(log), tasks, target, guess)
         with FallbackContext(verbose=0), known:
             lib = relay.build(mod, target=target, params=source.params)
-    asked = PassContext.current().config
-    beside, merge = (tuned and target.kind.name == "cuda" and asked.get(key) is None for key in (_BRANCHES, _MERGE))
-    lib = early.chosen(lib, device, beside, merge)
+    beside = tuned and target.kind.name == "cuda" and PassContext.current().config.get(_BRANCHES) is None
+    lib = early.chosen(lib, device, beside)
     if verbose:
         found = Counter(p.schedule for p in lib.kernels.values()).most_common()
         print(f"nestsmith: {len(lib.kernels)} programs, schedules: {', '.join(f'{n} {text}' for text, n in found) or 'none'}", flush=True)
@@ -192,7 +191,7 @@ def _convolutions(body, layout):
 
 _ON_CPUS = ("relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels", "relay.join_in_place")
 _ON_GPUS = ("relay.column_weights", "relay.for_tensor_cores", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
-_OVERLAP, _BRANCHES, _MERGE = "nestsmith.overlap", "nestsmith.branches", "nestsmith.merge"  # asked for by the user, of this call too
+_OVERLAP, _BRANCHES = "nestsmith.overlap", "nestsmith.branches"  # asked for by the user, of this call too
 _HALF_SUMS = "nestsmith.allow_fp16_accumulation"  # the user's
 _GATES = "relay.FuseOps.gates"  # tensor cores take their factors as they lie in memory
 
@@ -202,7 +201,7 @@ def _context(layout, target, precision, early=False):
     with waits are made, too, unless the user has said whether there are to be any."""
     config = {"relay.backend.use_auto_scheduler": True, "relay.late_reshape": True, "relay.flat_weights": True}
     asked = PassContext.current().config.get(_OVERLAP)
-    config |= {_OVERLAP: bool(asked), **{key: bool(PassContext.current().config.get(key)) for key in (_BRANCHES, _MERGE)}}
+    config |= {_OVERLAP: bool(asked), _BRANCHES: bool(PassContext.current().config.get(_BRANCHES))}
     config["relay.early_twins"] = bool(early and asked is None and target.kind.name == "cuda")
     if "cpu" in target.keys or target.has_lane_products:
         config["relay.winograd"] = PassContext.current().config.get("relay.winograd", "measured")

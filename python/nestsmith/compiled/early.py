@@ -1,5 +1,5 @@
 """How the kernels of a tuned network follow each other on a GPU, by measured time: which of them begin while the ones before them end
-(programmatic dependent launch), which small ones are one launch, and whether some run beside others.
+(programmatic dependent launch), and whether some run beside others.
 
 A kernel that may begin early waits for the launch before it: `nestsmith.overlap`. That saves about half a microsecond between two
 kernels and costs some of them more, because what other kernels write is then read through another path. One that lets the next kernel
@@ -7,22 +7,17 @@ begin when half of its own work is done hides how that begins: its first weights
 come early may lie unevenly on the multiprocessors. So every kernel has up to three programs, and what is fastest in the network is
 kept.
 
-Chains of small kernels may be one launch: `nestsmith.merge`. That saves the microsecond between two of them, but they have few
-multiprocessors then, and what was done by many blocks is done in turns. Each chain is tried alone; those that help are taken, the most
-helpful first.
-
 Kernels that need nothing of each other may run side by side: `nestsmith.branches`. Few kernels of one image fill a GPU, but those that
 do only come into each other's way.
 """
 
 import copy
 import logging
-import math
 import statistics
 import time
 
-from ..relay import merging
 from ..relay.graph_codegen import side_by_side
+from ..runtime.graph import GraphExecutorFactoryModule
 
 logger = logging.getLogger("nestsmith")
 
@@ -108,66 +103,18 @@ class _Network:
         return best if now < MARGIN * plain else alike[0]
 
 
-def _alike(network, choice):
-    """Choices for a network with merged kernels: what it has of `choice`, and any of the programs for each merged one."""
-    known = {name: choice[name] for name in network.versions if name in choice}
-    most = max((len(v) for name, v in network.versions.items() if name not in known), default=1)
-    new = [name for name in network.versions if name not in known]
-    return [{**known, **{name: min(k, len(network.versions[name]) - 1) for name in new}} for k in range(most)]
+def _with(lib, kernels, text):
+    """The network with these kernels and that graph."""
+    return GraphExecutorFactoryModule(text, kernels, lib.params, lib.libmod_name, lib.target, lib.original_names)
 
 
-def _beside(network, choice, lib, load):
-    """(seconds of a run of a network, of that of `lib` with merged kernels, this network, its choice). One that does not run takes forever."""
-    try:
-        other = load(lib)
-        choices = _alike(other, choice)
-        now, *then = _turns([lambda: network.seconds(choice), *(lambda c=c: other.seconds(c) for c in choices)])
-    except (MemoryError, RuntimeError, ValueError) as err:
-        logger.warning("small kernels were not merged: %s", err)
-        return 0.0, math.inf, None, None
-    return now, min(then), other, choices[then.index(min(then))]
-
-
-def _helpful(gains, places):
-    """{chain: places} of the chains that save time, the most first, where none before has taken a node."""
-    out, taken = {}, set()
-    for chain in sorted(gains, key=gains.get, reverse=True):
-        free = [calls for calls in places[chain] if taken.isdisjoint(calls)]
-        taken.update(*free)
-        out |= {chain: free} if free else {}
-    return out
-
-
-def _with_chains(lib, network, choice, load):
-    """(network's library, network, its choice) with the chains merged that make a run faster. `load`: a library -> its `_Network`."""
-    places, gains = merging.candidates(lib), {}
-    made = merging.programs(places, lib)
-    end = time.monotonic() + SECONDS
-    for chain in made:
-        if time.monotonic() > end:
-            logger.info("some of %d chains of small kernels were not tried: %.0f s were over", len(made), SECONDS)
-            break
-        now, then, *_ = _beside(network, choice, merging.merged(lib, {chain: places[chain]}, made), load)
-        if then < BETTER * now:
-            gains[chain] = now - then
-    if gains:
-        best = merging.merged(lib, _helpful(gains, places), made)
-        now, then, other, its = _beside(network, choice, best, load)
-        if then < MARGIN * now:
-            return best, other, its
-    return lib, network, choice
-
-
-def _found(lib, device, branches, merge):
+def _found(lib, device, branches):
     """(graph, {name of a function: its program}) of the fastest network."""
-    network = _Network(lib, device)
+    network, text = _Network(lib, device), lib.graph_json_str
     choice = network.best()
-    if merge:
-        lib, network, choice = _with_chains(lib, network, choice, lambda other: _Network(other, device))
-    text = lib.graph_json_str
     beside = side_by_side(text) if branches else None
     if beside:
-        other = _Network(lib.with_kernels(beside, lib.kernels), device)
+        other = _Network(_with(lib, lib.kernels, beside), device)
         its = other.best([choice]) if other.core.beside else choice
         now, then = _turns([lambda: network.seconds(choice), lambda: other.seconds(its)])
         if other.core.beside and then < MARGIN * now:
@@ -175,8 +122,8 @@ def _found(lib, device, branches, merge):
     return text, {name: network.versions[name][k] for name, k in choice.items()}
 
 
-def chosen(lib, device, branches=False, merge=False):
-    """The network with early kernels, with small ones merged, and with kernels side by side, where that is faster.
+def chosen(lib, device, branches=False):
+    """The network with early kernels, and with kernels side by side, where that is faster.
 
     Parameters
     ----------
@@ -186,8 +133,6 @@ def chosen(lib, device, branches=False, merge=False):
         Where it is measured.
     branches : bool
         Whether kernels may run side by side.
-    merge : bool
-        Whether small kernels that follow each other may be one launch.
 
     Returns
     -------
@@ -195,17 +140,17 @@ def chosen(lib, device, branches=False, merge=False):
         With the programs and the graph of `lib` if these are no slower, or if they cannot be compared, for want of memory for both, say.
     """
     text, kernels = lib.graph_json_str, lib.kernels
-    if not branches and not merge and not any(p.early for p in kernels.values()):
+    if not branches and not any(p.early for p in kernels.values()):
         return lib
     try:
-        text, kernels = _found(lib, device, branches, merge) if kernels else (text, kernels)
+        text, kernels = _found(lib, device, branches) if kernels else (text, kernels)
     except (MemoryError, RuntimeError, ValueError) as err:  # what was tuned for hours is there, whatever happens to the comparison
-        logger.warning("kernels were not compared with those that begin early, are merged, or run side by side: %s", err)
-    return lib.with_kernels(text, {name: _alone_standing(p) for name, p in kernels.items()})
+        logger.warning("kernels were not compared with those that begin early, or side by side: %s", err)
+    return _with(lib, {name: _alone_standing(p) for name, p in kernels.items()}, text)
 
 
 def _alone_standing(program):
-    """The program without those that it was compared with, and without what others are made of."""
+    """The program without those that it was compared with."""
     out = copy.copy(program)
-    out.early, out.state = (), None
+    out.early = ()
     return out

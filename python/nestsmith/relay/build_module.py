@@ -20,7 +20,7 @@ from ..error import TVMValueError
 from ..numerics import float32_mode
 from ..runtime.graph import GraphExecutorFactoryModule
 from ..target import Target, default_hardware_params
-from . import extract, lowering, merging, schedules
+from . import extract, lowering, schedules
 from .default_schedule import default_state, state_from
 from .expr import Expr
 from .graph_codegen import generate, side_by_side
@@ -47,8 +47,7 @@ class Program:
     used), `constant` (parameters that are constants in every call), `relaid` (input -> Packing: inputs whose data must be
     brought into another form), `products` (what they are of where they may be on tensor cores, or ""), `early` (the same program
     with waits, as `nestsmith.overlap` makes them, and one that lets the next begin; or nothing), `join` and
-    `joined` (what `JoinInPlace` says: None and (0, 0) if nothing), `state` and `layout` (what it is made of once more by `merging`; None: it
-    cannot be)."""
+    `joined` (what `JoinInPlace` says: None and (0, 0) if nothing)."""
 
     __slots__ = (
         "name",
@@ -73,8 +72,6 @@ class Program:
         "relaid",
         "products",
         "early",
-        "state",
-        "layout",
     )
 
     def __init__(self, kernel):
@@ -92,7 +89,6 @@ class Program:
         self.source = self.manifest = self.binary = None
         self.cached = False
         self.constant, self.relaid, self.products, self.early = frozenset(), {}, "", ()
-        self.state, self.layout = None, 0
 
     @property
     def empty(self):
@@ -162,7 +158,6 @@ def _tuned_source(p, state, option, target, engine):
     """(source, manifest) with the weights in the layout in which they were measured."""
     option = rewrites(option, p.dag, {k for k, at in enumerate(p.arg_index) if at in p.constant}, target)
     source, manifest = _core.candidate_source(state, engine, option, _core.BUILD_NAME, p.constants(), *p.joined)
-    p.state, p.layout = state, option
     relaid = {k: a for k, a in enumerate(json.loads(manifest)["args"]) if "axis" in a}
     p.relaid = {k: Packing(*(tuple(a[x]) for x in ("from_shape", "shape", "axis"))) for k, a in relaid.items()}
     return source, manifest
@@ -181,8 +176,8 @@ def _compile(p, found, target, engine, hand, option, stop):
             p.why = f"{'steps did not replay' if found is not None else 'its template failed'}: {err}"
             p.schedule = "default"
     if p.source is None:
-        p.state, p.layout = default_state(p.dag, target), 0
-        p.source, p.manifest = _core.candidate_source(p.state, engine, 0, _core.BUILD_NAME, p.constants(), *p.joined)
+        state = default_state(p.dag, target)
+        p.source, p.manifest = _core.candidate_source(state, engine, 0, _core.BUILD_NAME, p.constants(), *p.joined)
     # Compiled under the name that candidates have, so that a tuned program is in the cache; then it gets its own.
     of_steps = p.origin == "tuned"
     if len(p.name) <= len(_core.BUILD_NAME):
@@ -359,13 +354,8 @@ def build(ir_mod, *args, **kwargs):
     beside = target.kind.name == "cuda" and PassContext.current().config.get("nestsmith.branches")
     _report(programs, code.bytes)
     kernels = {p.name: p for p in programs if not p.empty}
-    lib = GraphExecutorFactoryModule(code.json, kernels, code.params, a["mod_name"], target, names)
-    if PassContext.current().config.get("nestsmith.merge"):
-        found = merging.chains(lib)
-        made = merging.programs(found, lib)
-        lib = merging.merged(lib, {c: at for c, at in found.items() if c in made}, made)
-    text = side_by_side(lib.graph_json_str) if beside else None
-    return lib.with_kernels(text, lib.kernels) if text else lib
+    text = beside and side_by_side(code.json) or code.json
+    return GraphExecutorFactoryModule(text, kernels, code.params, a["mod_name"], target, names)
 
 
 def optimize(mod, target=None, params=None):

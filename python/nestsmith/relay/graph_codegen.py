@@ -12,7 +12,7 @@ from ..error import TVMValueError
 from .expr import Call, Constant, Function, If, Tuple, TupleGetItem, Var, post_order
 from .ty import TensorType, TupleType
 
-__all__ = ["GraphCode", "generate", "plan_again", "side_by_side"]
+__all__ = ["GraphCode", "generate", "side_by_side"]
 
 _NULL, _CALL, _NOP, _JOIN = 0, 1, 2, 3
 
@@ -188,31 +188,23 @@ def generate(func, programs, device_type):
 _KINDS = {"__nop": _NOP, "__join": _JOIN}
 
 
-def _kinds(g):
-    return [_NULL if n["op"] == "null" else _KINDS.get(n["attrs"]["func_name"], _CALL) for n in g["nodes"]]
-
-
-def plan_again(g, branches):
-    """The text of a graph file, as Python has it, whose nodes are others than its storages were planned for. `branches`: storages that
-    allow kernels side by side, and the wish that they run so."""
-    row, attrs = g["node_row_ptr"], g["attrs"]
-    plan = [(kind, [row[k] + out for k, out, *_ in n["inputs"]], row[i + 1] - row[i]) for i, (n, kind) in enumerate(zip(g["nodes"], _kinds(g)))]
-    sizes = [TensorType(shape, dtype).nbytes for shape, dtype in zip(attrs["shape"][1], attrs["dltype"][1])]
-    storage, _ = _core.graph_plan(plan, sizes, [row[k] + out for k, out, *_ in g["heads"]], branches)
-    g = {**g, "attrs": {**attrs, "storage_id": ["list_int", storage]}}
-    return json.dumps({**g, "branches": True} if branches else g)
-
-
 def side_by_side(text):
     """The graph file `text` for kernels that run beside others where they need nothing of each other: storages that allow it, and the
     wish that they do. None if each needs the one before it."""
     g = json.loads(text)
+    row, attrs = g["node_row_ptr"], g["attrs"]
+    kinds = [_NULL if n["op"] == "null" else _KINDS.get(n["attrs"]["func_name"], _CALL) for n in g["nodes"]]
     before, last, chain = [], None, True  # sets of nodes, as bits
-    for i, (node, kind) in enumerate(zip(g["nodes"], _kinds(g))):
+    for i, (node, kind) in enumerate(zip(g["nodes"], kinds)):
         before.append(0)
         for k, *_ in node["inputs"]:
             before[i] |= before[k] | 1 << k
         if kind == _CALL:
             chain = chain and (last is None or before[i] >> last & 1)
             last = i
-    return None if chain else plan_again(g, True)
+    if chain:
+        return None
+    plan = [(kind, [row[k] + out for k, out, *_ in n["inputs"]], row[i + 1] - row[i]) for i, (n, kind) in enumerate(zip(g["nodes"], kinds))]
+    sizes = [TensorType(shape, dtype).nbytes for shape, dtype in zip(attrs["shape"][1], attrs["dltype"][1])]
+    attrs["storage_id"][1], _ = _core.graph_plan(plan, sizes, [row[k] + out for k, out, *_ in g["heads"]], True)
+    return json.dumps({**g, "branches": True})

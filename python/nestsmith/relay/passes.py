@@ -44,7 +44,6 @@ _CONFIGS = {
     "nestsmith.allow_fp16_accumulation": "bool: products of float16 whose sums become float16 may be added up in float16 on tensor cores",
     "nestsmith.overlap": "bool: kernels of a CUDA graph begin while the ones before end (compute capability 9.0 on); unset: compile measures both",
     "nestsmith.branches": "bool: kernels of a CUDA graph run side by side where they need nothing of each other; unset: compile measures both",
-    "nestsmith.merge": "bool: kernels of a few blocks that follow each other become one launch (GPUs with clusters); unset: compile measures both",
     "tir.disable_vectorize": "bool: no vector instructions",
     "tir.disable_assert": "bool: accepted and ignored",
     "tir.noalias": "bool: accepted and ignored",

@@ -384,10 +384,6 @@ class GraphExecutorFactoryModule:
         self.kernels, self.original_names = kernels, list(original_names)
         self.lib = LibModule(kernels, target)
 
-    def with_kernels(self, graph_json_str, kernels):
-        """The same network by another graph and other programs."""
-        return GraphExecutorFactoryModule(graph_json_str, kernels, self.params, self.libmod_name, self.target, self.original_names)
-
     @property
     def graph_json(self):
         return self.graph_json_str
