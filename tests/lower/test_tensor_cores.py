@@ -467,7 +467,8 @@ def test_pointers_advance_with_the_slices():
     """In place of an address of each copy, where they advance evenly: along a row, not from tap to tap; and one question for all copies
     whether there is a slice still to come, unless the last one is cut off."""
     for k, whole in ((256, True), (200, False)):
-        source = _core.program(scheduled(product(64, 64, k)[-1], (64, 64, 32), (32, 32), 3)._core, product(64, 64, k), CUDA, "f")[0]
+        tensors = product(64, 64, k, turn_b=True)
+        source = _core.program(scheduled(tensors[-1], (64, 64, 32), (32, 32), 3)._core, tensors, CUDA, "f")[0]
         before, loop = source.split("  for (int kt = 0;")
         copies = re.findall(r"ns_copy_async_16\(&\w+\[.*?\], (.*), (.*)\);", loop)
         assert len(copies) == 4 and all(re.fullmatch(r"[AB]_from \+ \d+", source) for source, _ in copies)
