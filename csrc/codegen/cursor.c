@@ -6,7 +6,7 @@
  *
  * Compilers for GPUs leave a multiplication of 64 bits per copy where products are under way, which costs a tenth of a kernel of
  * 4096 x 4096 x 4096 (float16 on an H100: 0.86 of cuBLAS before, 0.99 behind). Copies whose place depends on the loop in another way
- * (a convolution's taps) stay what they are, and so do copies of a loop that runs once.
+ * (a convolution's taps) stay what they are, and so do copies of a loop that runs once, or not from 0 on.
  */
 #include "codegen/gen.h"
 
@@ -17,12 +17,19 @@ typedef struct {
   int64_t by;  /* elements per turn of the loop */
   const char *name;
 } Cursor;
+typedef struct {
+  int32_t cursor;
+  int64_t offset;
+} Place;
 struct Cursors {
+  const Cursors *outside; /* of the loops around this one */
   Gen *g;
   VarId loop;
   int32_t n_live; /* variables that are known before the loop */
   int n;
   Cursor at[MAX_CURSORS];
+  MapU64 of; /* element that is copied -> where it is */
+  VEC(Place) place;
 };
 
 /* ---- an index as base + by * loop + constant ---- */
@@ -68,7 +75,7 @@ static void var_is_known(IrCtx *c, ExprId e, void *arg) {
 }
 
 /* Element `load` as a place beside a cursor; false: it does not advance evenly. */
-static bool place(const Cursors *w, ExprId load, Cursor *cursor, int64_t *offset) {
+static bool advances(const Cursors *w, ExprId load, Cursor *cursor, int64_t *offset) {
   IrCtx *c = w->g->c;
   const ExprNode n = *ir_node(c, load);
   Line l = {w, 0, true};
@@ -92,27 +99,30 @@ static void note(IrCtx *c, ExprId e, void *arg) {
   Cursors *w = arg;
   const ExprNode *n = ir_node(c, e);
   Cursor x;
-  int64_t offset;
-  if (n->kind != IR_CALL || n->sym != IN_COPY_ASYNC || !place(w, ir_kid(c, e, 2), &x, &offset)) return;
-  if (find(w, &x) < 0 && w->n < MAX_CURSORS) w->at[w->n++] = x;
+  Place p;
+  if (n->kind != IR_CALL || n->sym != IN_COPY_ASYNC || !advances(w, ir_kid(c, e, 2), &x, &p.offset)) return;
+  p.cursor = find(w, &x);
+  if (p.cursor < 0 && w->n == MAX_CURSORS) return;
+  if (p.cursor < 0) w->at[p.cursor = w->n++] = x;
+  vec_note(w->g->a, &w->place, p, &w->of, ir_kid(c, e, 2));
 }
 
 /* ---- text ---- */
 
 const Cursors *gen_cursors_open(Gen *g, const Stmt *loop) {
-  int64_t extent, min;
+  int64_t extent;
   if (g->t->kind != TG_CUDA || loop->u.loop.kind != FOR_SERIAL || !ex_const_int(g->c, loop->u.loop.extent, &extent) ||
-      !ex_const_int(g->c, loop->u.loop.min, &min) || extent < 2)
+      !ex_is_int(g->c, loop->u.loop.min, 0) || extent < 2)
     return NULL;
   Cursors *w = arena_new_of(g->a, Cursors);
-  *w = (Cursors){.g = g, .loop = loop->u.loop.var, .n_live = g->live_var.len};
+  *w = (Cursors){.outside = g->cursors, .g = g, .loop = loop->u.loop.var, .n_live = g->live_var.len};
+  mapu_init(&w->of, g->a);
   gen_walk(g, loop->u.loop.body, note, NULL, w);
   if (w->n == 0) return NULL;
   for (int i = 0; i < w->n; i++) {
     Cursor *x = &w->at[i];
     x->name = gen_fresh(g, arena_printf(g->a, "%s_from", gen_buf(g, x->buf)));
     gen_linef(g, "const %s *%s = %s", gen_storage(g, ir_buffer(g->c, x->buf)->type), x->name, gen_buf(g, x->buf));
-    if (min != 0) sb_printf(g->o, " + %lld", (long long)(min * x->by));
     if (x->base) {
       sb_puts(g->o, " + ");
       g->plain = PLAIN_INDEX;
@@ -128,8 +138,11 @@ void gen_cursors_close(Gen *g, const Cursors *w) {
 }
 
 const char *gen_cursor(Gen *g, ExprId load) {
-  Cursor x;
-  int64_t offset;
-  int i = g->cursors && place(g->cursors, load, &x, &offset) ? find(g->cursors, &x) : -1;
-  return i < 0 ? NULL : arena_printf(g->a, "%s + %lld", g->cursors->at[i].name, (long long)offset);
+  for (const Cursors *w = g->cursors; w; w = w->outside) {
+    int32_t i = mapu_get(&w->of, (uint64_t)load, -1);
+    if (i < 0) continue;
+    const Place *p = &w->place.at[i];
+    return arena_printf(g->a, "%s + %lld", w->at[p->cursor].name, (long long)p->offset);
+  }
+  return NULL;
 }

@@ -91,7 +91,7 @@ static void loop(Gen *g, const Stmt *s) {
     gen_c_parallel(g, s);
     return;
   }
-  const Cursors *outside = g->cursors, *cursors = gen_cursors_open(g, s);
+  const Cursors *cursors = gen_cursors_open(g, s), *outside = g->cursors;
   const char *name = gen_var(g, v), *ty = gen_type(g, ir_var_info(g->c, v)->type);
   int64_t extent, min;
   bool fixed = ex_const_int(g->c, s->u.loop.extent, &extent),

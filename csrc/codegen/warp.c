@@ -219,7 +219,7 @@ static void group_wait(Gen *g, ExprId e) {
     return;
   }
   gen_form(g, e, "%s(&$l1)",
-           gen_function(g, "void", arena_printf(g->a, "ns_sums_%lld", sums),
+           gen_function(g, "void", arena_printf(g->a, "ns_sums_%lld_%lld", sums, left),
                         "(float *c) {\n"
                         "  asm volatile(\"wgmma.wait_group.sync.aligned %lld;\" ::: \"memory\");\n"
                         "#pragma unroll\n"

@@ -129,7 +129,7 @@ bool nvrtc_available(char *why, size_t n) {
 
 /* sm_90a instructions exist only for that exact GPU and need their own architecture name. */
 static bool wants_a(const Target *t, const char *source) {
-  return t->gpu.sm >= 90 && (strstr(source, "wgmma") || strstr(source, "setmaxnreg"));
+  return gpu_has(&t->gpu, GPU_WARPGROUPS) && strstr(source, "wgmma");
 }
 
 bool build_sm_range(int *lo, int *hi) {

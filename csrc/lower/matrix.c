@@ -5,7 +5,8 @@
  *
  *     copy slices 0 .. stages-2; wait for slice 0; barrier; first fragments
  *     for kt: for each step along k in the slice: load the next step's fragments while this one's are multiplied; between
- *         the first products copy slice kt+stages-1 to where slice kt-1 was; before the last ones wait for slice kt+1; barrier
+ *         the first products copy slice kt+stages-1, if there is one, to where slice kt-1 was; before the last ones wait for slice kt+1;
+ *         barrier (behind the last slice fragments are loaded that nobody multiplies)
  *     results of C, with whatever the stage does to them
  *
  * One barrier per slice is enough: whoever passes it has loaded the last fragments of slice kt, whose place is overwritten
@@ -278,7 +279,7 @@ static Stmt *steps(Mx *x) {
     s = seq(x, store(x, x->place, first, first), s);
   } else
     s = around(x, kt, s);
-  return mx_grouped(x) && x->t.warpgroups > 1 ? seq(x, s, group_wait(x, 0, x->sums)) : s;
+  return mx_grouped(x) ? seq(x, s, group_wait(x, 0, x->sums)) : s;
 }
 
 /* Pairs of float16 become the sums that results are made of. */

@@ -86,7 +86,7 @@ static inline Stmt *around(Mx *x, Loop l, Stmt *body) {
 
 /* ---- matrix.c: is the kernel made of plain statements, by warpgroups? What of its tile a thread computes ---- */
 bool mx_plain(const Mx *x);
-bool mx_whole(const Mx *x); /* all slices of all parts of the sum are whole */
+bool mx_whole(const Mx *x); /* all slices of all parts of the sum are whole: none is copied behind the last */
 bool mx_grouped(const Mx *x);
 ExprId mx_lane(Mx *x);     /* the thread's, of its warp */
 ExprId mx_warp_row(Mx *x); /* of A that the warp's tile begins with */

@@ -51,7 +51,8 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
  * one H200) and, at half the weight, to 485 of warps of smaller shapes: the best of the first three is 1.2 % slower than the best of
  * all in the geometric mean (where a case is left out, too), rank correlation 0.79 within a case. */
 static const double MATRIX_PEAK[] = {
-    0.99, 0.94, 1.05};      /* of what gpu_matrix_peak gives: warps, warpgroups, of two slices at a time */
+    0.99, 0.94, 1.05};      /* of what gpu_matrix_peak gives: warps, warpgroups, and these of two slices at
+   a time: not fitted, but what squares of 2,048 and 4,096 were faster than with one (H100), which other numbers of one count */
 #define MATRIX_WARPS 4.0    /* per multiprocessor for full issue */
 #define MATRIX_ALONE 0.45   /* of the peak, where fragments are loaded right before they are multiplied */
 #define MATRIX_L2 3.1       /* of the cache's bandwidth: neighbouring blocks ask for the same lines */

@@ -271,8 +271,8 @@ static void do_new(void *arg) {
 /* The layer of each of n tasks, the last of which are variants of the layers in the list; NULL with the exception set. */
 static int32_t *layers(PyObject *variants, int n, int *n_layer) {
   Py_ssize_t more = PySequence_Size(variants);
-  if (more > n) PyErr_Format(PyExc_ValueError, "%zd variants among %d tasks", more, n);
-  if (more < 0 || more > n) return NULL;
+  if (more > 0 && more >= n) PyErr_Format(PyExc_ValueError, "%zd variants among %d tasks: of no layer", more, n);
+  if (more < 0 || PyErr_Occurred()) return NULL;
   *n_layer = n - (int)more;
   int32_t *of = numbers(variants, (int)more, 0, *n_layer - 1), *out = of ? py_calloc(n + 1, sizeof *out) : NULL;
   for (int i = 0; out && i < n; i++) out[i] = i < *n_layer ? i : of[i - *n_layer];

@@ -335,7 +335,7 @@ State *populate(MakeEnv *m, Rng *r, const char **why) {
   Plan *plan = m->plan ? m->plan[at] : NULL;
   int n = sketch->step.len;
   Step *steps = sp_steps_copy(a, n, sketch->step.at, false);
-  *why = "tiles for tensor cores";
+  *why = "tiles of a product";
   if (product && !tensor_sizes(m, r, product, &steps[tensor_step(n, steps)])) return NULL;
   if (product && product->whole) return *why = NULL, state_replay_like(m->ctx, t->dag, n, steps, sketch);
   double twice = m->par->double_buffer_prob;

@@ -1,6 +1,7 @@
 /* Products by one step as variants of a task: where its one sum is a product of matrices, there is a sketch that has the whole
  * kernel made by one step (schedule/matrix.c), beside those of the rule table. Its numbers are what is open. In a task of several
- * kernels (Winograd's: transform, products, transform back) it is a row of that table which has one of them made so.
+ * kernels (Winograd's: transform, products, transform back) it is a row of that table which has one of them made so, and no
+ * second one.
  *
  * They are drawn so that the device takes them: what a warp computes, how warps lie in the block, the slice of the sum and
  * how many of them are in shared memory; tiles far larger than the matrices, and grids that leave most of the device idle

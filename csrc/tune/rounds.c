@@ -37,28 +37,33 @@ bool rounds_better(Rounds *r, int task, Rank x) {
 
 static bool known(const TuneTask *t) { return t->best.seconds < KNOWN; }
 static bool is_variant(const Rounds *r, int task) { return task >= r->n_layer; }
-/* Seconds of the fastest task of a layer. */
-static double layer_best(const Rounds *r, int layer) {
-  double best = NO_SECONDS;
-  for (int i = 0; i < r->n; i++)
-    if (r->task[i].layer == layer) best = fmin(best, r->task[i].best.seconds);
+/* Seconds of the fastest task of each layer. */
+static double *layers_best(const Rounds *r) {
+  double *best = arena_array(r->arena, double, r->n_layer);
+  for (int i = 0; i < r->n_layer; i++) best[i] = NO_SECONDS;
+  for (int i = 0; i < r->n; i++) {
+    double *x = &best[r->task[i].layer];
+    *x = fmin(*x, r->task[i].best.seconds);
+  }
   return best;
 }
 static bool all_known(const Rounds *r) {
-  for (int i = 0; i < r->n_layer; i++)
-    if (layer_best(r, i) >= KNOWN) return false;
-  return true;
+  ArenaMark mark = arena_mark(r->arena);
+  const double *best = layers_best(r);
+  bool all = true;
+  for (int i = 0; i < r->n_layer; i++) all = all && best[i] < KNOWN;
+  arena_release(r->arena, mark);
+  return all;
 }
 
-static double objective_with(Rounds *r, int layer, double seconds) {
-  ArenaMark mark = arena_mark(r->arena);
-  double *cost = arena_array(r->arena, double, r->n_layer);
-  for (int i = 0; i < r->n_layer; i++) cost[i] = i == layer ? seconds : layer_best(r, i);
-  double v = r->hook.objective(r->hook.self, r->n_layer, cost);
-  arena_release(r->arena, mark);
-  return v;
+static double objective(const Rounds *r, const double *seconds) {
+  return r->hook.objective(r->hook.self, r->n_layer, seconds);
 }
-void rounds_score(Rounds *r) { r->score = objective_with(r, -1, 0); }
+void rounds_score(Rounds *r) {
+  ArenaMark mark = arena_mark(r->arena);
+  r->score = objective(r, layers_best(r));
+  arena_release(r->arena, mark);
+}
 
 /* ---- groups of tasks that should reach similar throughput ---- */
 
@@ -94,24 +99,25 @@ static bool is_flying(const Rounds *r, int task) {
 }
 static bool is_free(const Rounds *r, int task) { return !r->task[task].dead && !is_flying(r, task); }
 
-/* How much the objective falls per second saved in a task's layer. */
-static double chain(Rounds *r, int task, double now) {
-  int layer = r->task[task].layer;
-  double best = layer_best(r, layer), step = best * (best < KNOWN ? 1e-3 : 0.5);
-  return (now - objective_with(r, layer, best - step)) / step;
+/* How much the objective falls per second saved in a layer; seconds: of all layers, for a moment with less of this one. */
+static double chain(const Rounds *r, double *seconds, int layer, double now) {
+  double best = seconds[layer], step = best * (best < KNOWN ? 1e-3 : 0.5);
+  seconds[layer] = best - step;
+  double less = objective(r, seconds);
+  seconds[layer] = best;
+  return (now - less) / step;
 }
 
 static int steepest(Rounds *r) {
   ArenaMark mark = arena_mark(r->arena);
   SchedTask *row = arena_array(r->arena, SchedTask, r->n);
-  double *gradient = arena_array(r->arena, double, r->n), now = objective_with(r, -1, 0);
+  double *gradient = arena_array(r->arena, double, r->n), *best = layers_best(r), now = objective(r, best);
   bool hopeful = false;
   for (int i = 0; i < r->n; i++) {
     const TuneTask *t = &r->task[i];
-    row[i] = (SchedTask){t->best.seconds, t->rounds, t->history.len,         t->history.at,
-                         t->flop,         0,         group_best(r, i, NULL), layer_best(r, t->layer),
-                         !is_free(r, i)};
-    if (!row[i].dead) row[i].chain = chain(r, i, now), hopeful = hopeful || known(t);
+    row[i] = (SchedTask){t->best.seconds,        t->rounds,      t->history.len, t->history.at, t->flop, 0,
+                         group_best(r, i, NULL), best[t->layer], !is_free(r, i)};
+    if (!row[i].dead) row[i].chain = chain(r, best, t->layer, now), hopeful = hopeful || known(t);
   }
   for (int i = 0; hopeful && i < r->n; i++)
     if (!known(&r->task[i]) && row[i].rounds > HOPEFUL && r->hook.unit(r->hook.self) < RELUCTANCE) row[i].dead = true;
@@ -129,16 +135,26 @@ static int untried(const Rounds *r) {
     if (r->task[i].rounds == 0 && is_free(r, i)) return i;
   return -1;
 }
+/* Whether a variant would have to fall by more than times do that fall like 1 / rounds, to become the fastest of its layer. */
+static bool is_behind(const Rounds *r, int task, const double *layer) {
+  const TuneTask *t = &r->task[task];
+  return is_variant(r, task) && t->best.seconds - t->best.seconds / t->rounds > layer[t->layer];
+}
+static int in_turn(Rounds *r) {
+  ArenaMark mark = arena_mark(r->arena);
+  const double *best = layers_best(r);
+  int found = -1;
+  for (int k = 1; k <= r->n && found < 0; k++) {
+    int i = (r->last + k) % r->n;
+    if (is_free(r, i) && !is_behind(r, i, best)) found = r->last = i;
+  }
+  arena_release(r->arena, mark);
+  return found;
+}
 /* The task of the next round, or -1. */
 static int next_task(Rounds *r) {
   int first = untried(r);
-  if (first >= 0) return first;
-  if (!r->o.round_robin) return steepest(r);
-  for (int k = 1; k <= r->n; k++) {
-    int i = (r->last + k) % r->n;
-    if (is_free(r, i)) return r->last = i;
-  }
-  return -1;
+  return first >= 0 ? first : r->o.round_robin ? in_turn(r) : steepest(r);
 }
 
 /* ---- events ---- */
@@ -265,7 +281,7 @@ void rounds_resume(Rounds *r, const TuneLog *log, const int32_t *task, bool at_l
   for (int i = 0; i < r->n; i++) {
     TuneTask *t = &r->task[i];
     t->rounds = (int32_t)((double)t->trials / per + 0.5);
-    if (at_least_one && t->trials > 0 && t->rounds == 0) t->rounds = 1;
+    if ((at_least_one || is_variant(r, i)) && t->trials > 0 && t->rounds == 0) t->rounds = 1; /* a first look, too */
     if (t->history.len < t->rounds) vec_push(r->arena, &t->history, t->best.seconds);
     t->best_round = (int32_t)((double)t->best_trial / per + 0.5);
     if ((double)(t->trials - t->best_trial) > r->o.stop_task) t->dead = true;

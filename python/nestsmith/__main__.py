@@ -265,7 +265,7 @@ def _inspect_model(args):
     held = Holdings.of_log(args.log) if args.log else None
     print(f"{len(tasks)} tasks for {target.kind.name}, {sum(_mflop(t) * w for t, w in zip(tasks, weights)) / 1e3:.3f} GFLOP")
     for i, (task, weight) in enumerate(zip(tasks, weights)):
-        names = [decode_workload_key(k) for k in (task.workload_key, *getattr(task, "alt_keys", ()))]
+        names = [decode_workload_key(k) for k in task.layer_keys]
         there = "" if held is None else "  " + (held.why_not(names, target.kind.name) or "has a schedule")
         print(f"{i:4d}  x{int(weight):<3d} {_mflop(task):10.1f} MFLOP  {auto_scheduler.display.short(task.desc)}{there}")
     return 0

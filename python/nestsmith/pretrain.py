@@ -71,7 +71,7 @@ def collect(logs, tasks):
     counts : dict
         ``used``, ``skipped`` (unknown task, or steps that do not fit) and ``keys``, the workload keys by task number.
     """
-    by_key = {k: t for t in tasks for k in (t.workload_key, *getattr(t, "alt_keys", ()))}
+    by_key = {k: t for t in tasks for k in t.keys}
     learner, number, skipped = _core.Learner(1), {}, 0
     for path in logs:
         with gzip.open(path, "rt") if str(path).endswith(".gz") else open(path, encoding="utf-8") as f:

@@ -1,6 +1,7 @@
 """Direct and Winograd's forms of a convolution as variants of one task: extracted, tuned and chosen by what was measured."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -155,3 +156,41 @@ def test_compile_measures_them(tmp_path):
     assert len(keys) >= 2 and len({json.loads(line)["i"][0][0] for line in open(tmp_path / "direct.json")}) == 1
     x = RNG.standard_normal((1, 14, 14, 32)).astype("float32")
     np.testing.assert_allclose(np.asarray(all_forms(x)), np.asarray(one(x)), rtol=1e-3, atol=1e-2)
+
+
+def test_a_record_of_any_form_is_one_of_the_layer(tuned, tmp_path, capfd):
+    mod, params, task, log = tuned
+    other = task.variants[0]
+    path = tmp_path / "log.json"
+    path.write_text("".join(line for line in open(log) if json.loads(line)["i"][0][0] == other.workload_key))
+    tuner = TaskScheduler([task], load_log_file=str(path), callbacks=[])
+    tuner.tune(auto_scheduler.TuningOptions(2, num_measures_per_round=2, runner=auto_scheduler.LocalRunner(repeat=1, min_repeat_ms=5), verbose=1))
+    assert "1 of 1 tasks have some" in capfd.readouterr().out and len(tuner.layer_costs) == 1 < 1e9
+    assert task.layer_keys == task.keys + tuple(k for v in task.variants for k in v.keys)
+    # a first look of a quarter is a round: it is not asked for again
+    few = tmp_path / "few.json"
+    lines = [line for line in open(log) if json.loads(line)["i"][0][0] == task.workload_key][:8]
+    few.write_text("".join(lines) + path.read_text().splitlines(True)[0])
+    again = TaskScheduler([task], load_log_file=str(few), callbacks=[])
+    again._begin(auto_scheduler.TuningOptions(64, num_measures_per_round=8, verbose=0), None)
+    assert again.task_cts[:2] == [len(lines) // 8, 1]
+
+
+def test_what_is_given_by_hand_goes_before_records(tuned):
+    mod, params, task, log = tuned
+    for form in (task, *task.variants):
+        context_of_hand = ApplyHistoryBest(log)
+        context_of_hand.update(task.target, form.workload_key, form.compute_dag.init_state)
+        with context_of_hand, context():
+            lib = relay.build(mod, target="llvm", params=params)
+        assert {p.key for p in lib.kernels.values() if p.key} == {form.workload_key}
+
+
+def test_policies_of_the_user_are_for_the_tasks_that_were_given(tuned):
+    task = tuned[2]
+    tuner = TaskScheduler([task], callbacks=[])
+    policies = [auto_scheduler.SketchPolicy(task, "random", verbose=0)]
+    tuner.tune(auto_scheduler.TuningOptions(3, num_measures_per_round=3, verbose=0), search_policy=policies)
+    assert tuner.task_trials == [3] + [0] * len(task.variants)
+    again = pickle.loads(pickle.dumps(task))
+    assert again.layer_keys == task.layer_keys and [v.constant_inputs for v in again.variants] == [v.constant_inputs for v in task.variants]

@@ -48,7 +48,7 @@ def events(p):
 
 def test_names_and_defaults():
     more = {"search_mode": "extended", "states_per_tiling_in_batch": 1, "states_per_tiling": 8, "double_buffer_prob": 0.0}
-    more |= {"thread_sums": 1, "tensor_cores": "auto", "lane_products": 1, "warpgroups": 1, "wide_stores": "auto"}
+    more |= {"thread_sums": 1, "tensor_cores": "auto", "lane_products": 1, "warpgroups": 2, "wide_stores": "auto"}
     more |= {"last_blocks": 0, "descent": 0.1}
     assert auto_scheduler.SketchPolicy.DEFAULT_PARAMS == {**REFERENCE, **more}
     given = dict(REFERENCE)

@@ -244,8 +244,12 @@ class ApplyHistoryBest(DispatchContext):
 
     def rank(self, target, workload_key):
         """What the best record of exactly this workload is worth beside those of other workloads that compute the same: (whether it is of
-        another architecture, of another model, seconds), the smaller the better. None without a record."""
-        entries = self._usable(target.kind.name, *decode_workload_key(workload_key))
+        another architecture, of another model, seconds), the smaller the better; what was given by hand goes before all. None without a
+        record. A quick time counts as a full one does: a first look at a workload may have no others, and they differ by some percent."""
+        where = target.kind.name, *decode_workload_key(workload_key)
+        if where in self._user:
+            return (False, False, 0.0)
+        entries = self._usable(*where)
         arch, model, _, seconds = min((self._rank(target, e, 1) for e in entries), default=(None,) * 4)
         return None if seconds is None else (arch, model, seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import warnings
@@ -125,9 +126,18 @@ class _Form:
 class _Layer:
     """A fused function of a network: the form that is tuned first, other forms of it, and where it occurs."""
 
-    def __init__(self, form, others):
-        self.form, self.others = form, others
+    def __init__(self, form):
+        self.form, self.others = form, []
         self.weight, self.names, self.places = 0, [], []
+
+
+def _other_forms(func, target, constant):
+    """The variants of a fused function that the target can compute."""
+    out = []
+    for f in variants_of(func):
+        with contextlib.suppress(ValueError):
+            out.append(_Form(f, target, constant))
+    return out
 
 
 def extract_tasks(
@@ -199,14 +209,16 @@ def extract_tasks(
     for k in kernels:
         if not k.static:
             continue
+        weights_at = constant.get(id(k), frozenset())
         try:
-            first, *others = [_Form(f, target, constant.get(id(k), frozenset())) for f in (k.func, *variants_of(k.func))]
+            first = _Form(k.func, target, weights_at)
         except ValueError as err:
             failed.append((k, err))
             continue
         if not include_simple_tasks and not has_reduction(first.dag):
             continue
-        layer = found.setdefault(first.key, _Layer(first, others))
+        layer = found.setdefault(first.key, _Layer(first))
+        layer.others = layer.others or _other_forms(k.func, target, weights_at)
         layer.weight += k.count
         layer.names.append(k.name)
         layer.places = layer.places or k.layers

@@ -72,7 +72,7 @@ class PreloadMeasuredStates(SearchCallback):
 
     def __call__(self, policy):
         task, kind, n, bad = policy.search_task, policy.search_task.target.kind.name, 0, 0
-        names = [decode_workload_key(k) for k in (task.workload_key, *getattr(task, "alt_keys", ()))]
+        names = [decode_workload_key(k) for k in task.keys]
         held = self._log()
         own = {i for i, g in enumerate(held.groups) if g and g[0] in names and g[1] == kind and mode_fits(mode_of(g[2]), task.math)}
         for inp, res in RecordReader(self.filename).at(held.log.places(own) if own else ()):

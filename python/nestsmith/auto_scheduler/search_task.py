@@ -215,7 +215,6 @@ class SearchTask:
             else layout_rewrite_option
         )
         self.constant_inputs, self.constant_bytes = (), 0  # weights of a network, and what all its weights take
-        self.variants = ()  # tasks that compute the same in other ways (`relay.winograd` = "measured")
         self.task_input_names = self._register_inputs(task_inputs, task_inputs_overwrite, task_inputs_save_to_file)
         self.given_inputs = None  # arrays by position instead of by name: what `ref_input` of a template's runner says
         self._engine = None
@@ -389,9 +388,22 @@ class SearchTask:
             f"({r['blocks']} blocks of {r['threads']} threads per multiprocessor)\n"
         )
 
+    alt_keys = ()  # its names in other releases
+    variants = ()  # tasks that compute the same in other ways (`relay.winograd` = "measured")
+
+    @property
+    def keys(self):
+        """Its workload key, and those that it has in other releases."""
+        return (self.workload_key, *self.alt_keys)
+
+    @property
+    def layer_keys(self):
+        """The keys of records that say how to compute this: its own, and those of its variants."""
+        return self.keys + tuple(k for v in self.variants for k in v.keys)
+
     def _best_input(self, log_file, include_compatible):
         """The best record as a MeasureInput on this task's own DAG."""
-        for key in () if no_log(log_file) else (self.workload_key, *getattr(self, "alt_keys", ())):
+        for key in () if no_log(log_file) else self.keys:
             inp, _ = load_best_record(log_file, key, self.target, include_compatible, self.math)
             if inp is not None:
                 steps = core_state(inp.state).steps()
@@ -405,7 +417,7 @@ class SearchTask:
                 state = _core.State(self.compute_dag, steps)
                 return MeasureInput(self, self.compute_dag.wrap_state(state.infer_bounds()))
         held = Holdings.of_log(log_file)
-        workloads = [decode_workload_key(k) for k in (self.workload_key, *getattr(self, "alt_keys", ()))]
+        workloads = [decode_workload_key(k) for k in self.keys]
         own, failed = held.tally(workloads)
         raise RuntimeError(
             f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: "

@@ -60,16 +60,18 @@ def make_search_policies(
     adaptive_training=False,
     cost_model=None,
     seed=None,
+    layers=None,
 ):
-    """One policy per task. A list of policies is taken as it is. With a seed a log is not preloaded: the scheduler
-    repeats the run that wrote it. Raises ValueError for an unknown name.
+    """One policy per task. A list of policies is taken as it is; it may be for the first tasks alone, `layers` of them. With a seed a
+    log is not preloaded: the scheduler repeats the run that wrote it. Raises ValueError for an unknown name.
     """
     if seed is not None:
         load_log_file = None
     if search_policy == "default":
         search_policy = "sketch.xgb"
     if not isinstance(search_policy, str):
-        assert len(search_policy) == len(tasks), f"{len(search_policy)} policies for {len(tasks)} tasks"
+        needed = len(tasks) if layers is None else layers
+        assert len(search_policy) in (needed, len(tasks)), f"{len(search_policy)} policies for {needed} tasks"
         return list(search_policy)
     kind, _, model_name = search_policy.partition(".")
     if kind != "sketch" or model_name not in (*NAMES, "learned"):
@@ -154,7 +156,8 @@ class TaskScheduler:
     Parameters
     ----------
     tasks : list of SearchTask
-        One per layer. Their `variants` are tuned, too, behind them in `TaskScheduler.tasks`; the fastest of a layer counts.
+        One per layer. Their `variants` are tuned, too, behind them in `TaskScheduler.tasks`: the first `TaskScheduler.layers` of these are the
+        given ones, `layer_costs` has what the objective is given, the best seconds of each layer, whichever variant has them.
     task_weights : list of int, optional
         How often each task occurs; the objective is then the weighted sum of costs.
     objective_func : callable, optional
@@ -305,7 +308,7 @@ class TaskScheduler:
         ----------
         tune_option : TuningOptions
         search_policy : str or list of SearchPolicy
-            "default", "sketch." with the name of a cost model, or one policy per task.
+            "default", "sketch." with the name of a cost model, or one policy per task that was given; their variants are left out then.
         search_policy_params : dict, optional
             Overrides of `SketchPolicy.DEFAULT_PARAMS`.
         adaptive_training : bool
@@ -339,7 +342,12 @@ class TaskScheduler:
                 adaptive_training,
                 cost_model,
                 self.seed,
+                self.layers,
             )
+            self.search_policies += [None] * (len(self.tasks) - len(self.search_policies))
+            for i, policy in enumerate(self.search_policies):
+                if policy is None:
+                    self.dead_tasks.add(i)
             self._first_states(isinstance(search_policy, str))
             for cb in self.callbacks:
                 if hasattr(cb, "start"):
@@ -401,7 +409,7 @@ class TaskScheduler:
         size, needed = tune_option.round_size(self.layers), self.layers
         if size <= 0 and self.load_log_file and self.seed is None:
             held = Holdings.of_log(self.load_log_file)
-            needed = max(1, sum(not held.count(names, *self._machine()) for names in self._workloads()[: self.layers]))
+            needed = max(1, sum(not held.count(names, *self._machine()) for names in self._layer_workloads()))
             size = tune_option.round_size(needed)
         if size <= 0:
             raise ValueError(
@@ -414,7 +422,7 @@ class TaskScheduler:
         """Tunes, with a live line, until something ends the run."""
         with (
             Measurer(self.tune_option, progress) as self.measurer,
-            SearchThread(self.search_policies, self.measurer) as search,
+            SearchThread(list(filter(None, self.search_policies)), self.measurer) as search,
         ):
             if self.load_log_file and self.seed is not None:
                 n = 0 if no_log(self.load_log_file) else self.measurer.recall_from(self.load_log_file)
@@ -611,7 +619,11 @@ class TaskScheduler:
 
     def _workloads(self):
         """The names of each task, decoded."""
-        return [[decode_workload_key(k) for k in (t.workload_key, *getattr(t, "alt_keys", ()))] for t in self.tasks]
+        return [[decode_workload_key(k) for k in t.keys] for t in self.tasks]
+
+    def _layer_workloads(self):
+        """The names of each layer: of its task, and of the variants of that."""
+        return [[decode_workload_key(k) for k in t.layer_keys] for t in self.tasks[: self.layers]]
 
     def _machine(self):
         """Kind of target and place of which records count."""
@@ -619,7 +631,10 @@ class TaskScheduler:
 
     def _tell_restored(self, held, used):
         """How much of the log is of use; where nothing is, a warning."""
-        tasks = list(zip(self._workloads(), map(bool, self.task_trials)))[: self.layers]
+        trials = self.task_trials[: self.layers]
+        for i, n in zip(self._variant_of, self.task_trials[self.layers :]):
+            trials[i] += n
+        tasks = list(zip(self._layer_workloads(), map(bool, trials)))
         if not used:
             logger.warning("TaskScheduler: nothing to go on from: %s", held.verdict(tasks, *self._machine()))
             return
@@ -680,7 +695,7 @@ def _done(future):
 
 
 class TaskSchedulerCallback:
-    """Called around each round of a task."""
+    """Called around each round of a task: one of those that the scheduler was given or, behind them in its `tasks`, a variant."""
 
     def pre_tune(self, task_scheduler, task_id):
         """Before a round of task `task_id`."""

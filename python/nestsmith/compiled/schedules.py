@@ -88,7 +88,7 @@ class BestKnown(ApplyHistoryBestOrSample):
                     self._moved[task.workload_key] = OTHER_SIZES
 
     def _recorded(self, target, task):
-        for key in (task.workload_key, *getattr(task, "alt_keys", ())):
+        for key in task.keys:
             name, args = decode_workload_key(key)
             if self._usable(target.kind.name, name, args):
                 return self._look(target, target.kind.name, name, args).state
@@ -99,6 +99,9 @@ class BestKnown(ApplyHistoryBestOrSample):
         if found is not None:
             self._moved[workload_key] = "first choice of the search"
         return found
+
+    def rank(self, target, workload_key):
+        return None if workload_key in self._moved else super().rank(target, workload_key)
 
     def origin(self, target, workload_key):
         return self._moved.get(workload_key) or super().origin(target, workload_key)
@@ -117,7 +120,7 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
         Trials that were still to be made when it began.
     """
     recorded = _recorded_trials(tasks, target, log)
-    have, new = sum(recorded) + sum(_recorded_trials([v for t in tasks for v in t.variants], target, log)), recorded.count(0)
+    have, new = sum(recorded), recorded.count(0)
     left = (trials if trials is not None else PER_TASK * len(tasks)) - have
     if left <= 0 or not tasks:
         if verbose:
@@ -147,7 +150,7 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
 
 
 def _recorded_trials(tasks, target, log):
-    """How many trials of each task a log holds."""
+    """How many trials of each task, and its variants, a log holds."""
     held = Holdings.of_log(log)
-    names = [[decode_workload_key(k) for k in (t.workload_key, *getattr(t, "alt_keys", ()))] for t in tasks]
+    names = [[decode_workload_key(k) for k in t.layer_keys] for t in tasks]
     return [held.count(n, target.kind.name, place(t)) for n, t in zip(names, tasks)]

@@ -59,6 +59,8 @@ def ChooseForms(target, rank=None):
 
     @_t.function_pass(opt_level=3, name="ChooseForms")
     def run(func, mod, ctx):
+        if not ctx.enabled("AlterOpLayout", 3):  # whose choice this is
+            return func
         infer_type(func)
         chosen, packed = {}, {}  # by structural key: the forms, that to take first; by weight and expression: what it becomes
 
