@@ -145,13 +145,13 @@ def _costs_on_cpu(n, h, w, ci, co, vector_bytes):
     return cost
 
 
-# Microseconds on a GPU: of a kernel, a product, a term that one thread adds up, a weight; of Winograd's form (three kernels, the products
-# between its transforms) also of an element that the transforms write and read, and what it costs more beyond so many, which the
+# Microseconds on a GPU: of a kernel, a product, a term that one thread adds up, a weight; of Winograd's form (three kernels, by the tile; the
+# products between its transforms) also of an element that the transforms write and read, and what it costs more beyond so many, which the
 # second-level cache does not hold. By loops: fitted on an H200 to the best of 14 candidates at 24 shapes (7x7 to 112x112 pixels, 16 to 512
-# channels; float32). With products by lanes (float32 from compute capability 7.0 on): on an H100 to the best of 40 to 130 candidates at 24
-# shapes, with cold weights, batches of 1 and 8; the mean error is 4 % of the direct form and 6 % of the other.
-_DIRECT_LOOPS, _WINOGRAD_LOOPS = (1.8, 0.64e-7, 4.75e-3, 2.15e-6), (6.8, 0.64e-7, 4.75e-3, 2.15e-6, 3.58e-6, 0)
-_DIRECT_LANES, _WINOGRAD_LANES = (2.8, 0.47e-7, 0.9e-3, 0), (6.2, 0.4e-7, 0, 0.95e-6, 2.5e-6, 5.8e-6)
+# channels; float32). With products by lanes (float32 from compute capability 7.0 on): on an H100 to the best of 20 to 180 candidates of 64
+# forms at 24 shapes, with cold weights, batches of 1 and 8; the mean error is 5 % of the direct form and 4 % of the other.
+_DIRECT_LOOPS, _WINOGRAD_LOOPS = (1.8, 0.64e-7, 4.75e-3, 2.15e-6), ({4: 6.8, 2: 6.8}, 0.64e-7, 4.75e-3, 2.15e-6, 3.58e-6, 0)
+_DIRECT_LANES, _WINOGRAD_LANES = (2.7, 0.47e-7, 0.91e-3, 0), ({4: 7.0, 2: 5.6}, 0.43e-7, 0, 0.82e-6, 2.25e-6, 2.7e-6)
 _HELD = 10e6
 
 
@@ -163,7 +163,7 @@ def _costs_on_gpu(n, h, w, ci, co, lanes):
     for m in (4, 2):
         a, places = (m + 2) ** 2, n * -(-h // m) * -(-w // m)
         moved = a * places * (ci + co)
-        cost[m] = kernels + product * a * places * ci * co + term * ci + weight * a * ci * co + element * moved
+        cost[m] = kernels[m] + product * a * places * ci * co + term * ci + weight * a * ci * co + element * moved
         cost[m] += spilled * max(0, moved - _HELD)
     return cost
 
