@@ -18,6 +18,9 @@ from ..auto_scheduler.workload_keys import decode_workload_key
 __all__ = ["BestKnown", "default_log", "known_logs", "log_folder", "tune"]
 
 PER_TASK = 1000  # trials of a task in a run that ends by the clock
+TRIALS_A_SECOND = {True: 30, False: 2}  # about: of a GPU beside 16 cores, of 2 cores
+FINALIST_MS = {True: 100, False: 40}  # for which a candidate that may be the best one is timed
+LEAST_ROUND, LEAST_MS = 4, 20
 
 
 def log_folder():
@@ -128,10 +131,11 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
         return 0
     if left < new:
         raise ValueError(f"trials is {trials}, of which {log} holds {have}, and {new} tasks have none: it must be at least {have + new}")
-    gpu = "gpu" in target.keys
+    per_round, finalist_ms = pace(left, seconds, len(tasks), "gpu" in target.keys)
     options = TuningOptions(
         num_measure_trials=left,
-        runner=LocalRunner(repeat=1, min_repeat_ms=100 if gpu else 40, device=device),
+        num_measures_per_round=per_round,
+        runner=LocalRunner(repeat=1, min_repeat_ms=finalist_ms, device=device),
         measure_callbacks=[RecordToFile(log)],
         verbose=verbose,
     )
@@ -147,6 +151,21 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
         if timer:
             timer.cancel()
     return left
+
+
+def pace(trials, seconds, n_tasks, gpu):
+    """How a run over so many tasks goes about: (candidates per round, milliseconds for which one that may be the best is timed).
+
+    A run by the clock is to come to every task and to go on with those that promise most, which one second per task is enough for:
+    a round is then what that second has time for, and finals take less of it. (ResNet-18, 18 tasks, 20 s, H100, three runs each: 3.7 to
+    5.0 % above the time of a long run with rounds of 64 and 100 ms, 2.8 to 3.3 % with 32 and 30 ms.)
+    """
+    per_round, finalist_ms = TuningOptions(trials).round_size(n_tasks), FINALIST_MS[gpu]
+    if seconds is not None:
+        share = seconds / n_tasks
+        per_round = min(per_round, max(LEAST_ROUND, int(TRIALS_A_SECOND[gpu] * share)))
+        finalist_ms = min(finalist_ms, max(LEAST_MS, int(30 * share)))
+    return per_round, finalist_ms
 
 
 def _recorded_trials(tasks, target, log):
