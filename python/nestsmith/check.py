@@ -14,6 +14,7 @@ __all__ = [
     "integer",
     "json_of",
     "nearest",
+    "not_entered",
     "number",
     "one_of_names",
     "shape",
@@ -98,6 +99,15 @@ def nearest(name, known, most=1):
     known = [str(k) for k in known]
     same = [k for k in known if _plain(k) == _plain(name)]
     return same[:most] or difflib.get_close_matches(str(name), known, most)
+
+
+def not_entered(context, innermost):
+    """Raises RuntimeError if a context of schedules is entered already: it would be the one to ask behind itself, for ever."""
+    inside = innermost
+    while inside is not None:
+        if inside is context:
+            raise RuntimeError(f"this {type(context).__name__} is entered already; leave it first, or make another one")
+        inside = inside._old_ctx
 
 
 def did_you_mean(name, known, most=1):

@@ -131,3 +131,15 @@ def test_hardware_params():
     assert auto_scheduler.HardwareParams(num_cores=7, target="llvm").num_cores == 7
     with pytest.raises(ValueError, match="warp_size"):
         auto_scheduler.HardwareParams(1, 2, 3, 4, 5, 6, 7)
+
+
+@pytest.mark.parametrize("make", [lambda: FallbackContext(0), lambda: ns.autotvm.FallbackContext(), lambda: auto_scheduler.ApplyHistoryBest(None)])
+def test_a_context_is_entered_once_at_a_time(make):
+    context = make()
+    outside = type(context).current
+    with context:
+        with FallbackContext(0), pytest.raises(RuntimeError, match="is entered already; leave it first, or make another one"):
+            context.__enter__()
+    with context:  # and again, when it has been left
+        assert type(context).current is context
+    assert type(context).current is outside

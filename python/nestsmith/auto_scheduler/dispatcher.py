@@ -11,6 +11,7 @@ import logging
 import math
 import pathlib
 
+from .. import check
 from ..numerics import math_mode, mode_fits
 from ..relay.passes import PassContext
 from .cost import NOTHING, rank_of
@@ -67,6 +68,7 @@ class DispatchContext:
         raise NotImplementedError
 
     def __enter__(self):
+        check.not_entered(self, DispatchContext.current)
         self._old_ctx = DispatchContext.current
         DispatchContext.current = self
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from ... import check
 from ..env import GLOBAL_SCOPE
 from .space import FallbackConfigEntity
 
@@ -56,6 +57,7 @@ class DispatchContext:
         raise NotImplementedError
 
     def __enter__(self):
+        check.not_entered(self, DispatchContext.current)
         self._old_ctx = DispatchContext.current
         DispatchContext.current = self
         return self
