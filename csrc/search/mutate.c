@@ -69,7 +69,8 @@ typedef struct {
   const PlanSum *sum;
 } Spot;
 
-/* What a split of a candidate decides. Splits of stages with constant matrices are undone by the binding of threads. */
+/* What a split of a candidate decides. Splits of stages with constant matrices are undone by the binding of threads, and what the sketch
+ * leaves open alone is decided by a candidate. */
 static Spot spot_of(const Plan *plan, const State *sketch, int n, const Step *steps, int i) {
   Spot s = {i, MOVE_NONE, NULL, NULL, NULL};
   const Step *p = &steps[i];
@@ -91,6 +92,8 @@ static Spot spot_of(const Plan *plan, const State *sketch, int n, const Step *st
   s.move = MOVE_PARTS;
   if (plan_split_for(n, steps, i, AN_THREAD_X))
     s.move = MOVE_THREADS;
+  else if (i < sketch->step.len && sketch->step.at[i].list[0] != SIZE_OPEN)
+    s.move = MOVE_NONE;
   else if (i < sketch->step.len &&
            sp_has_attr(sketch, sp_final_stage(sketch->step.len, sketch->step.at, i, p->stage), TE_CONST_AXES))
     s.move = MOVE_NONE;

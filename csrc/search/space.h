@@ -62,6 +62,10 @@ void sums_part(State *s, int stage);
 bool sums_joined_by(const State *s, int stage); /* is it computed in the blocks that share a sum which it reads? */
 int sums_fuse(State *s, int stage); /* fuses all reduction loops (if several); the index of the result */
 
+/* ---- inverse.c: the last transform of a Winograd layer in the kernel that reads it (GPU, extended mode) ---- */
+bool inverse_fits(const SketchEnv *env, const State *s, int stage);
+void inverse_fuse(State *s, int stage);
+
 /* ---- choices (choice.c): what a rule leaves open, decided at random or in every way, one after the other ---- */
 enum { CHOICE_DEPTH = 16 };
 typedef struct {

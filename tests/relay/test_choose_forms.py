@@ -38,13 +38,13 @@ def tasks_of(mode, target, **shape):
         return extract_tasks(*layers(**shape), target)[0]
 
 
-NEAR = {"size": 28, "ci": 128, "co": 128}  # where closed forms of a GPU see two forms side by side
+NEAR = {"size": 56, "ci": 64, "co": 64}  # where closed forms of a GPU see two forms side by side
 
 
 @pytest.mark.parametrize(("target", "shape", "others"), [
-    ("cuda -arch=sm_90", NEAR, 2),
+    ("cuda -arch=sm_90", NEAR, 1),
     ("cuda -arch=sm_90", {"size": 56, "ci": 128, "co": 128}, 0),
-    ("cuda -arch=sm_90 -model=x", {"size": 14, "ci": 256, "co": 256}, 1),
+    ("cuda -arch=sm_90 -model=x", {"size": 7, "ci": 512, "co": 512}, 1),
     ("llvm -mcpu=znver3", {"size": 7, "ci": 128, "co": 128}, 2),
 ])  # fmt: skip
 def test_variants_are_what_the_other_modes_extract(target, shape, others):

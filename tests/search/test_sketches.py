@@ -72,7 +72,7 @@ def test_double_matmul():
     g = sketches(double_matmul(512), CUDA, lane_products=0)
     assert len(g) == 1 and where(g[0], 5) == 0 and where(g[0], 6) == 2
     more = sketches(double_matmul(512), CUDA)  # either product by lanes
-    assert sorted(s.text().count(".shared") for s in more) == [0.5 * g[0].text().count(".shared")] * 2 + [g[0].text().count(".shared")]
+    assert [s.text().count(".shared") for s in more] == [0.5 * g[0].text().count(".shared")] * 2
 
 
 def test_conv_cpu():
@@ -174,10 +174,10 @@ def test_winograd():
         assert ask(x, "cache_write", 6) and where(x, 6) == 2 and where(x, 8) == 1 and tiled(x, 9) and not tiled(x, 10)
     assert s[1].text() != s[2].text()
     (g,) = sketches(winograd(), CUDA, lane_products=0)
-    (lanes,) = [s for s in sketches(winograd(), CUDA) if s.text() != g.text()]
+    (lanes,) = sketches(winograd(), CUDA)
     assert ".shared" in g.text() and ".shared" not in lanes.text() and "bgemm = ..." in lanes.text()  # no loops in tiles
     assert [where(g, i) for i in (1, 2, 3, 5, 7, 9)] == [1, 2, 1, 2, 2, 0]
-    assert tiled(g, 4, 8, 11) and where(g, 8) == 2 and not tiled(g, 12)
+    assert tiled(g, 4, 8, 12) and where(g, 8) == 2 and where(g, 11) == 2  # the last transform in the kernel that reads it
     assert ask(g, "cache_read", 4) and ask(g, "cache_read", 6) and ask(g, "cache_write", 8)
 
 

@@ -148,11 +148,10 @@ def test_winograd_is_never_computed_in_tf32(dtype):
 def test_products_between_transforms_are_computed_by_lanes(dtype):
     """Beside the loops of the transforms, and where they are loops themselves; the mutations change all of that."""
     tensors = winograd(16, 32, 32, dtype)
-    assert sorted(lanes(tensors)) == [False, True] and lanes(tensors, lane_products=0) == [False]
+    assert lanes(tensors) == [True] and lanes(tensors, lane_products=0) == [False]
     p = policy(tensors)
-    drawn = p.sample_initial_population()
-    product = [s for s in drawn if by_lanes(s)]
-    assert len(product) > len(drawn) / 4 and all(str(s).count("threadIdx") >= 2 for s in product)
+    product = p.sample_initial_population()
+    assert len(product) > 100 and all(by_lanes(s) and str(s).count("threadIdx") >= 2 for s in product)
 
     def parts(s):
         steps = [repr(x) for x in s.transform_steps]

@@ -24,6 +24,7 @@ _CONFIGS = {
     "relay.FuseOps.first_layout": "bool: a convolution takes in the change to NHWC of an input image that only it reads",
     "relay.FuseOps.gates": "bool: a 1x1 convolution takes in the product of its data and a number for each channel (NHWC)",
     "relay.FuseOps.into_products": "bool: products of matrices take in moves of their operands (OwnMoves runs before)",
+    "relay.FuseOps.pools": "bool: a convolution in Winograd's tiles takes in the 2x2 pool that only reads it (NHWC, GPUs)",
     "relay.FuseOps.link_params": "bool: constants stay inside the fused functions",
     "relay.fallback_device_type": "int: accepted and ignored",
     "relay.ToMixedPrecision.early_casts": "bool: ToMixedPrecision casts what is reshaped before it is",

@@ -69,5 +69,5 @@ def fuse_module(mod, opt_level=None, target=None, rank=None):
     """FuseOps on an optimized module and, where `relay.winograd` is "measured", ChooseForms for the target, by the rank of records."""
     ctx = _t.PassContext.current()
     level = ctx.opt_level if opt_level is None else opt_level
-    fused = T.FuseOps(level)(mod)
+    fused = T.FuseOps(level, target)(mod)
     return T.ChooseForms(target, rank)(fused) if target and ctx.config.get("relay.winograd") == "measured" else fused

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from .. import op, schedules
 from .. import passes as _t
-from ..expr import Call, Tuple, TupleGetItem, free_vars, rewrite, with_children
+from ..expr import Call, Constant, Tuple, TupleGetItem, free_vars, rewrite, with_children
 from ..infer import infer_type
 from ..op import nn
 from ..op.nn.winograd import is_gpu, transforms_weight, winograd_tile
@@ -19,7 +19,7 @@ from ..op.tensor import BINARY, COMPARE
 from ..ty import Any
 from .blocks import blocked
 
-__all__ = ["AlterOpLayout", "in_tiles", "may_alter", "winograd_tile"]
+__all__ = ["AlterOpLayout", "in_tiles", "is_in_tiles", "may_alter", "winograd_tile"]
 
 _BROADCAST = {*BINARY, *COMPARE}
 
@@ -42,6 +42,16 @@ def in_tiles(call, tile, target, config):
     )
     new.span = call.span
     return new
+
+
+_TILES = "nn.contrib_conv2d_winograd_without_weight_transform"
+
+
+def is_in_tiles(call, target, config):
+    """Whether a call is a convolution in Winograd's tiles, or one that ChooseForms brings into them unless records say otherwise."""
+    if call.op_name != "nn.conv2d" or config.get("relay.winograd") != "measured" or not isinstance(call.args[1], Constant):
+        return call.op_name == _TILES
+    return may_alter(call, target) and winograd_tile(call, target, config) is not None
 
 
 def expand_ranks(func):

@@ -32,6 +32,7 @@ from ..expr import (
 from ..infer import infer_type
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType
+from .alter_layout import is_in_tiles
 from .expansions import expanded_by, is_pointwise, reads_image
 from .moves import PRODUCTS, is_move, static_shape
 
@@ -269,8 +270,30 @@ def _gate(n, nodes):
     return shape is not None and shape[1:3] != (1, 1) and (shape[0], 1, 1, shape[3]) in gates and _path_ok(n, n.parent, _into_master)
 
 
+def _windows_side_by_side(call):
+    """Whether a call is the greatest of each two by two pixels (NHWC), none left out."""
+    if not isinstance(call, Call) or call.op_name != "nn.max_pool2d" or static_shape(call.args[0]) is None:
+        return False
+    a, sides = call.attrs, static_shape(call.args[0])[1:3]
+    plain = a.layout == "NHWC" and not any(map(int, a.padding)) and tuple(a.dilation) == (1, 1)
+    return plain and tuple(a.pool_size) == tuple(a.strides) == (2, 2) and all(s % 2 == 0 for s in sides)
+
+
+def _pool(n, nodes, in_tiles):
+    """Whether a pool is all that reads the group of a node, whose convolution is computed in Winograd's tiles: what makes a tile has whole
+    windows of it."""
+    if n.root() is not n or n.parent.root() is not n.parent or any(u is not n.parent for u, _ in n.users):
+        return False
+    p, e = n.parent.expr, n.expr
+    if not _windows_side_by_side(p) or p.args[0] is not e:
+        return False
+    while isinstance(e, Call) and e.op_name in ("nn.relu", "add", "nn.bias_add") and nodes[id(e.args[0])].root() is n:
+        e = e.args[0]
+    return isinstance(e, Call) and in_tiles(e)
+
+
 # What an operator takes in that TVM leaves apart, by the setting relay.FuseOps.* that asks for it.
-_TAKES = {"into_products": _moves_into_product, "expansions": _expansion, "first_layout": _first_layout, "gates": _gate}
+_TAKES = {"into_products": _moves_into_product, "expansions": _expansion, "first_layout": _first_layout, "gates": _gate, "pools": _pool}
 
 
 def _try(n, phase, max_depth, takes=()):
@@ -361,12 +384,13 @@ class _Builder:
         return with_children(e, [self.out[id(c)] for c in children(e)])
 
 
-def fuse(func, opt_level, max_depth=256, link_params=False, takes=()):
-    """`func` with its operators grouped into primitive functions; `takes` names what of `_TAKES` is done besides."""
+def fuse(func, opt_level, max_depth=256, link_params=False, takes=(), in_tiles=None):
+    """`func` with its operators grouped into primitive functions; `takes` names what of `_TAKES` is done besides. `in_tiles`: says of a
+    call whether it is a convolution in Winograd's tiles, for "pools"."""
     infer_type(func)
     order, nodes = _index(func.body, func.params)
     _post_dominate(order)
-    rules = [partial(_TAKES[name], nodes=nodes) for name in takes]
+    rules = [partial(_TAKES[name], nodes=nodes, **({"in_tiles": in_tiles} if name == "pools" else {})) for name in takes]
     if opt_level > 0:
         for phase in range(3):
             for n in order:
@@ -377,15 +401,17 @@ def fuse(func, opt_level, max_depth=256, link_params=False, takes=()):
     return Function(func.params, builder.out[id(func.body)], None, func.type_params, func.attrs, func.span)
 
 
-def FuseOps(fuse_opt_level=-1):
-    """The pass; `fuse_opt_level` overrides the context's level."""
+def FuseOps(fuse_opt_level=-1, target=None):
+    """The pass; `fuse_opt_level` overrides the context's level. `target`: for which convolutions are computed; without it
+    `relay.FuseOps.pools` is not done."""
 
     @_t.function_pass(opt_level=0, name="FuseOps")
     def run(func, mod, ctx):
         level = fuse_opt_level if fuse_opt_level >= 0 else ctx.opt_level
         depth = int(ctx.config.get("relay.FuseOps.max_depth", 256))
         asked = [k for k in ("link_params", *_TAKES) if ctx.config.get(f"relay.FuseOps.{k}")]
-        return fuse(func, level, depth, "link_params" in asked, [k for k in asked if k in _TAKES])
+        takes = [k for k in asked if k in _TAKES and (k != "pools" or target)]
+        return fuse(func, level, depth, "link_params" in asked, takes, lambda call: is_in_tiles(call, target, ctx.config))
 
     return run
 

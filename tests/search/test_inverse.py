@@ -1,0 +1,53 @@
+"""The last transform of a Winograd layer in the kernel that reads it: which readers take it in, and that their tiles are right."""
+
+import numpy as np
+import pytest
+from tensor_core_cases import defined, policy, unwritten
+
+from nestsmith import _core, te, topi
+from nestsmith.states import core_state
+
+
+def layer(size, tile, reader, ci=8, co=12, batch=1):
+    """A convolution in tiles, its bias, and what reads it."""
+    x, w = te.placeholder((batch, size, size, ci), name="X"), te.placeholder((tile + 2, tile + 2, co, ci), name="W")
+    b, r = te.placeholder((1, 1, 1, co), name="B"), te.placeholder((batch, size, size, co), name="R")
+    y = topi.add(topi.nn.conv2d_winograd_nhwc_without_weight_transform(x, w, 1, 1, 1, "float32"), b)
+    if reader == "plain":
+        return [x, w, b, y]
+    if reader == "residual":
+        return [x, w, b, r, topi.nn.relu(topi.add(y, r))]
+    window, stride, padding = {"pool": (2, 2, 0), "windows that overlap": (3, 2, 1)}[reader]
+    edges = (padding,) * 4
+    return [x, w, b, topi.nn.pool2d(topi.nn.relu(y), window, stride, (1, 1), edges, "max", layout="NHWC")]
+
+
+def kernels(state):
+    return _core.candidate_source(core_state(state), _core.Target("cuda", sm=90), 0)[0].count("__global__ void")
+
+
+@pytest.mark.parametrize(("reader", "tile", "size", "count"), [
+    ("plain", 4, 12, 3), ("residual", 2, 7, 3), ("residual", 4, 14, 3), ("pool", 4, 12, 3), ("pool", 4, 14, 3), ("pool", 2, 10, 3),
+    ("windows that overlap", 4, 12, 4),
+])  # fmt: skip
+@pytest.mark.parametrize("by_lanes", [0, 1])
+def test_tiles_are_read_whole_where_they_can_be(reader, tile, size, count, by_lanes):
+    tensors = layer(size, tile, reader, batch=2)
+    p, want = policy(tensors, lane_products=by_lanes), defined(tensors)
+    drawn = p.sample_initial_population()
+    for s in drawn[:3] + p.evolutionary_search(drawn, 32)[:3]:
+        assert kernels(s) == count
+        data = [*want[:-1], unwritten(want[-1])]
+        report = _core.interp(core_state(s), _core.Target("cuda", sm=90, overlap=2), data, stage="program", constant=2)
+        assert report["findings"] == []
+        np.testing.assert_array_equal(data[-1], want[-1])
+
+
+def test_what_a_pool_leaves_out_is_no_tile():
+    """Of eleven lines a pool reads ten: products that nobody reads are not computed, so the layer is a kernel of its own."""
+    assert kernels(policy(layer(11, 2, "pool"), lane_products=0).sample_initial_population()[0]) == 4
+
+
+def test_the_compatible_mode_has_the_kernels_of_the_reference():
+    s = policy(layer(12, 4, "residual"), search_mode="compatible").sample_initial_population()[0]
+    assert kernels(s) == 4
