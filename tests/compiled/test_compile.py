@@ -320,9 +320,9 @@ def test_seconds_end_tuning(tmp_path):
 
 
 def test_a_run_by_the_clock_comes_to_every_task():
-    """Rounds are what a task's share of the seconds has time for, and finals take less of it."""
+    """Rounds are half of what a task's share of the seconds has time for, and finals take less of it."""
     assert schedules.pace(18000, None, 18, True) == schedules.pace(18000, 3600, 18, True) == (64, 100)
-    assert schedules.pace(18000, 20, 18, True) == (33, 33) and schedules.pace(18000, 1, 18, True) == (4, 20)
+    assert schedules.pace(18000, 20, 18, True) == (16, 33) and schedules.pace(18000, 1, 18, True) == (4, 20)
     assert schedules.pace(180, 20, 18, True) == (8, 33)  # few trials: as without a clock
     assert schedules.pace(18000, 40, 18, False) == (4, 40) and schedules.pace(18000, 3600, 18, False) == (64, 40)
 

@@ -302,3 +302,25 @@ def test_a_loaded_model_has_no_map_of_another(task, measured, tmp_path):
     one.load(path)
     two.load(path)
     assert scores(one, a) == scores(two, b) != before
+
+
+def test_trees_of_other_tasks_do_not_overrule_the_estimate():
+    """What one task's records say against the estimate counts for that task; another one has to say it itself."""
+    one, other = (auto_scheduler.SearchTask(func=cost_model_matmul, args=sizes, target="llvm") for sizes in ((128, 128, 128), (96, 160, 64)))
+    (first, _), (second, _) = timed(one), timed(other)
+
+    def agreement(task, inputs):
+        """Of a model's order with that of the estimate, from -1 to 1."""
+        states = [i.state for i in inputs]
+        ranks = [np.argsort(np.argsort(m.predict(task, states))) for m in (model, auto_scheduler.AnalyticModel())]
+        return np.corrcoef(*ranks)[0, 1]
+
+    def contrary(task, inputs):
+        scores = auto_scheduler.AnalyticModel().predict(task, [i.state for i in inputs])
+        return [auto_scheduler.MeasureResult([1e-6 * s], 0, "", 0.1, 0) for s in scores]
+
+    model = make_cost_model("trees", seed=1)
+    model.update(first, contrary(one, first))
+    assert agreement(one, first) < 0 and agreement(other, second) > 0.8
+    model.update(second, contrary(other, second))
+    assert agreement(other, second) < 0

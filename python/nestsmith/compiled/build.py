@@ -190,7 +190,10 @@ def _convolutions(body, layout):
 
 
 _ON_CPUS = ("relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels", "relay.join_in_place")
-_ON_GPUS = ("relay.FuseOps.pools", "relay.column_weights", "relay.for_tensor_cores", "relay.FuseOps.into_products", "relay.parts_of_sums", "relay.whole_norms")
+_ON_GPUS = (
+    "relay.FuseOps.into_products", "relay.FuseOps.pools", "relay.column_weights", "relay.for_tensor_cores", "relay.parts_of_sums",
+    "relay.whole_norms",
+)  # fmt: skip
 _OVERLAP, _BRANCHES = "nestsmith.overlap", "nestsmith.branches"  # asked for by the user, of this call too
 _HALF_SUMS = "nestsmith.allow_fp16_accumulation"  # the user's
 _GATES = "relay.FuseOps.gates"  # tensor cores take their factors as they lie in memory
