@@ -1,7 +1,8 @@
 /* A model at work in a tuning session: trees, or a network if asked for, or both added up.
  *
  * Trees start from the closed-form estimate (prior.c), or from a base: a forest that was trained on earlier runs. A task
- * whose first measurements contradict the base goes on without it.
+ * whose first measurements contradict the base goes on without it. Without a base they speak of a task as far as its records go, and the
+ * estimate for the rest.
  *
  * The session adds the features and the time of every measured state. Training starts from scratch each time it is due:
  * at every round while there are few records, later when a fifth of them is new. Scores of a rank loss have no unit;
@@ -16,7 +17,7 @@
 enum { EVERY_ROUND_BELOW = 2000, MIN_RECORDS = 16, OWN_MAP_FROM = 20, TRIAL = 16 };
 /* Records of its own at which a task's trees count half, and how many of other tasks count as one. Of 22 layers of ResNet-18 on an H100 the
  * best of the first 18 candidates was 7.6 % slower than the best of some 300 where the trees of what the run had measured before chose
- * them, 1.8 % where the estimate did, and 2.2 % so; with 300 records of others and 18 own it was 2.0 % and is 1.6 %. */
+ * them, 1.8 % where the estimate did, and is 2.2 % so; with 300 records of others and 18 own it was 2.0 % and is 1.6 %. */
 enum { HALF_SURE = 40, AS_ONE_OWN = 50 };
 #define LEAST_CORRELATION 0.2 /* of a base's scores with a task's first TRIAL measurements */
 
@@ -46,9 +47,9 @@ struct CostModel {
   const Forest *plain;  /* with the estimate instead: for tasks that the base misleads */
   const Forest *base;
   const Mlp *net;
+  /* How much the trees say of each task beside the estimate, and of one without records; NULL: all. */
+  double *trust, trust_of_new;
   int32_t n_trust;
-  double *trust,
-      trust_of_new; /* how much the trees say of each task beside the estimate, and of one without records; NULL: all */
   double tree_unit, net_unit; /* blend: one over the deviation inside tasks */
   Arena *loaded;              /* memory of models that were read from files */
 };
@@ -252,7 +253,7 @@ static void renew_curves(CostModel *m) {
   m->n_curves = 0, m->all = (Curve){0};
   if (m->cost.len < MIN_RECORDS) return;
   FeatBatch b = cost_batch(m);
-  if (m->forest && !m->base) learn_trust(m, m->loaded, &b);
+  if (m->forest && !m->base && m->kind == MODEL_TREES) learn_trust(m, m->loaded, &b);
   fit_curves(m, m->loaded, &b);
 }
 

@@ -69,8 +69,8 @@ typedef struct {
   const PlanSum *sum;
 } Spot;
 
-/* What a split of a candidate decides. Splits of stages with constant matrices are undone by the binding of threads, and what the sketch
- * leaves open alone is decided by a candidate. */
+/* What a split of a candidate decides. Splits of stages with constant matrices are undone by the binding of threads, and a
+ * candidate decides only what the sketch leaves open. */
 static Spot spot_of(const Plan *plan, const State *sketch, int n, const Step *steps, int i) {
   Spot s = {i, MOVE_NONE, NULL, NULL, NULL};
   const Step *p = &steps[i];

@@ -161,8 +161,7 @@ Plan *plan_new(Arena *a, const State *sketch) {
   Plan *plan = arena_new_of(a, Plan);
   plan->known = true;
   for (int i = 0; i < sketch->stage.len; i++)
-    if (sp_needs_tiling(sketch, i) && sketch->stage.at[i].at == AT_ITER && !add_kernel(plan, sketch, i))
-      plan->known = false;
+    if (pred_in_tile(sketch, i) && !add_kernel(plan, sketch, i)) plan->known = false;
   for (int i = 0; i < sketch->step.len && plan->n_thread < PLAN_KERNELS; i++)
     if (plan_split_for(sketch->step.len, sketch->step.at, i, AN_THREAD_X) && sketch->step.at[i].list[0] != SIZE_OPEN)
       plan->thread[plan->n_thread++] = i;

@@ -46,14 +46,10 @@ static int spatial_splits(const State *s, int stage, int64_t *out) {
   return n > red ? n - red : 0;
 }
 
-static bool tiled_member(const State *s, int stage) {
-  return sp_needs_tiling(s, stage) && s->stage.at[stage].at == AT_ITER;
-}
-
 /* What thread binding will refuse can be read off the sizes before anything is replayed. */
 static Fit threads_fit(const MakeEnv *m, const State *sketch, const Step *steps) {
   for (int i = 0; i < sketch->stage.len; i++) {
-    if (!tiled_member(sketch, i)) continue;
+    if (!pred_in_tile(sketch, i)) continue;
     int64_t ids[MAX_LOOPS], vthread = 1, thread = 1;
     int n = spatial_splits(sketch, i, ids);
     for (int k = 0; k < n; k++) {
@@ -190,7 +186,7 @@ static void unroll(MakeEnv *m, Rng *r, State *s) {
   const int *choice;
   int n = sp_unroll_choices(m->task, &choice);
   for (int i = 0; i < s->stage.len; i++) {
-    if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED || s->stage.at[i].matrix) continue;
+    if (sp_placeholder(s, i) || s->stage.at[i].at == AT_INLINED || pred_in_product(s, i)) continue;
     unroll_inner(s, i);
     if (!sp_has_reduce(s, i)) continue;
     const char *text = arena_printf(ir_arena(s->ctx), "auto_unroll_max_step$%d", choice[rng_below(r, n)]);

@@ -97,6 +97,14 @@ bool pred_is_tiled(const State *s, int stage) {
   return op->kind == TE_COMPUTE && sp_loops(s, stage) != op->n_axis + op->n_red;
 }
 
+bool pred_in_product(const State *s, int stage) {
+  const Stage *g = &s->stage.at[stage];
+  return pred_has_step(s, stage, STEP_MM) || (g->at == AT_ITER && pred_has_step(s, g->at_stage, STEP_MM));
+}
+bool pred_in_tile(const State *s, int stage) {
+  return sp_needs_tiling(s, stage) && s->stage.at[stage].at == AT_ITER && !pred_in_product(s, stage);
+}
+
 /* The list is walked backwards to follow the stage's number. */
 int sp_steps_of(const State *s, int stage, StepKind k, int *out, int cap) {
   int n = 0;

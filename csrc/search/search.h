@@ -138,6 +138,8 @@ void policy_set_listener(Policy *p, void (*fn)(void *self, const PolicyEvent *ev
 int pred_consumers(const State *s, int stage, int *out, int cap);
 int pred_producers(const State *s, int stage, int *out, int cap);
 bool pred_is_tiled(const State *s, int stage);
+bool pred_in_product(const State *s, int stage); /* is it in a kernel that one step makes? */
+bool pred_in_tile(const State *s, int stage); /* is it computed in the tiles of another stage, by loops? */
 bool pred_has_step(const State *s, int stage, StepKind k);            /* CHW, CHR or RF made on the stage */
 bool pred_cross_thread(const State *s, int stage);
 

@@ -147,7 +147,8 @@ typedef struct { MatrixView v; MatrixTile open; int n; bool whole; } TensorPlan;
 /* Kinds of programs: of loops, sums in parts, or products by lanes, by instructions of warps or of warpgroups. */
 typedef enum { FAMILY_LOOPS, FAMILY_PARTS, FAMILY_LANES, FAMILY_WARPS, FAMILY_WARPGROUPS, FAMILIES } Family;
 Family tensor_family(const Step *s); /* of a step that asks for products */
-bool tensor_sketch(const SketchEnv *env, State *s, Family by); /* steps are added to the initial state s; false: there is none */
+/* Steps are added to the initial state s; false: there is none. apart: what changes the layout of an input is a kernel of its own. */
+bool tensor_sketch(const SketchEnv *env, State *s, Family by, bool apart);
 bool tensor_stage(const SketchEnv *env, State *s, int stage); /* may one step make the kernel of this stage, beside others? */
 bool tensor_stage_by(const SketchEnv *env, State *s, int stage, Family by); /* adds it; false: not by this family */
 int tensor_step(int n, const Step *steps);          /* number of the step that asks for them; -1: there is none */

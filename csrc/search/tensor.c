@@ -55,20 +55,45 @@ static double asked_for(const MatrixView *v, int64_t side) {
   return (m > turned ? m : turned) * filled(v->k.size, 32 / dtype_bytes(v->type));
 }
 
-/* Brings the initial state into the form of one kernel, where it is a product that is worth it. */
-static bool one_product(State *s, int *root, MatrixView *v) {
-  int sum;
-  if (!find_parts(s, root, &sum)) return false;
-  for (int i = s->stage.len - 1; i >= 0; i--)
-    if (!sp_placeholder(s, i) && i != *root && i != sum) state_compute_inline(s, i);
+/* Does a stage bring an input into another order of its axes, and no more? */
+static bool changes_layout(const State *s, int stage) {
+  const TeOp *op = s->dag->op[stage];
+  const TeEdge *read = NULL;
+  bool moved = false;
+  for (int k = 0; k < s->dag->n_edges; k++) {
+    const TeEdge *e = &s->dag->edge[k];
+    if (e->consumer != stage) continue;
+    if (read || e->n_access != 1 || !sp_placeholder(s, e->producer) || e->rank != op->n_axis) return false;
+    read = e;
+  }
+  for (int i = 0; read && i < op->n_axis; i++) {
+    const ExprNode *n = ir_node(s->ctx, read->index[0][i]);
+    if (n->kind != IR_VAR) return false;
+    moved = moved || n->sym != op->axis[i].var;
+  }
+  return moved && ir_kind(s->ctx, op->body[0]) == IR_READ;
+}
+
+/* Brings the initial state into the form of one kernel, where it is a product that is worth it. apart: what changes the layout of an input
+ * for windows, which read an element several times, is a kernel before it; false where there is nothing of the kind. */
+static bool one_product(State *s, bool apart, int *root, MatrixView *v) {
+  int sum, changes = 0;
+  if (!find_parts(s, root, &sum) || (apart && s->dag->op[sum]->n_red < 2)) return false;
+  for (int i = s->stage.len - 1; i >= 0; i--) {
+    if (sp_placeholder(s, i) || i == *root || i == sum) continue;
+    if (apart && changes_layout(s, i))
+      changes++;
+    else
+      state_compute_inline(s, i);
+  }
   if (sum != *root) state_compute_at(s, sum, *root, sp_loops(s, *root) - 1);
-  return view_of(s, *root, v) && asked_for(v, 16) >= WORTH;
+  return (!apart || changes > 0) && view_of(s, *root, v) && asked_for(v, 16) >= WORTH;
 }
 
 DType tensor_factors(State *s) {
   int root;
   MatrixView v;
-  return one_product(s, &root, &v) ? v.type : (DType){0};
+  return one_product(s, false, &root, &v) ? v.type : (DType){0};
 }
 
 Family tensor_family(const Step *s) {
@@ -108,11 +133,21 @@ static void ask(const SketchEnv *env, State *s, int stage, const MatrixView *v, 
   state_apply(s, (Step){.kind = STEP_MM, .stage = stage, .n = n, .list = open});
 }
 
-bool tensor_sketch(const SketchEnv *env, State *s, Family by) {
+bool tensor_sketch(const SketchEnv *env, State *s, Family by, bool apart) {
   int root;
   MatrixView v;
-  if (!on_device(env) || !one_product(s, &root, &v) || !allowed(env, by, &v)) return false;
+  if (!on_device(env) || !one_product(s, apart, &root, &v) || !allowed(env, by, &v)) return false;
   ask(env, s, root, &v, by);
+  return true;
+}
+
+/* The step computes all of a stage. A pool that leaves out the last line of an image does not read all. */
+static bool all_read(const State *s, int stage) {
+  State *b = state_init(s->ctx, s->dag);
+  state_infer_bounds(b);
+  const TeOp *op = s->dag->op[stage];
+  for (int i = 0; i < op->n_axis; i++)
+    if (axis_extent(b, stage, i) != te_const(s->ctx, op->axis[i].extent)) return false;
   return true;
 }
 
@@ -126,7 +161,7 @@ bool tensor_stage(const SketchEnv *env, State *s, int stage) {
   int root, sum;
   MatrixView v;
   if (!on_device(env) || !sp_needs_tiling(s, stage) || sp_matched_consumer(s, stage, true) >= 0 ||
-      tensor_step(s->step.len, s->step.at) >= 0 || find_parts(s, &root, &sum))
+      tensor_step(s->step.len, s->step.at) >= 0 || find_parts(s, &root, &sum) || !all_read(s, stage))
     return false;
   for (Family by = FAMILY_LANES; by <= FAMILY_WARPGROUPS; by++)
     if (stage_view(env, s, stage, by, &v)) return true;

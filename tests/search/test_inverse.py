@@ -8,18 +8,25 @@ from nestsmith import _core, te, topi
 from nestsmith.states import core_state
 
 
-def layer(size, tile, reader, ci=8, co=12, batch=1):
+def layer(size, tile, reader, ci=8, co=12, batch=1, dtype="float32"):
     """A convolution in tiles, its bias, and what reads it."""
-    x, w = te.placeholder((batch, size, size, ci), name="X"), te.placeholder((tile + 2, tile + 2, co, ci), name="W")
-    b, r = te.placeholder((1, 1, 1, co), name="B"), te.placeholder((batch, size, size, co), name="R")
-    y = topi.add(topi.nn.conv2d_winograd_nhwc_without_weight_transform(x, w, 1, 1, 1, "float32"), b)
+    x, w = te.placeholder((batch, size, size, ci), dtype, name="X"), te.placeholder((tile + 2, tile + 2, co, ci), name="W")
+    b, r = te.placeholder((1, 1, 1, co), dtype, name="B"), te.placeholder((batch, size, size, co), dtype, name="R")
+    y = topi.add(topi.nn.conv2d_winograd_nhwc_without_weight_transform(x, w, 1, 1, 1, dtype), b)
     if reader == "plain":
         return [x, w, b, y]
     if reader == "residual":
         return [x, w, b, r, topi.nn.relu(topi.add(y, r))]
-    window, stride, padding = {"pool": (2, 2, 0), "windows that overlap": (3, 2, 1)}[reader]
-    edges = (padding,) * 4
-    return [x, w, b, topi.nn.pool2d(topi.nn.relu(y), window, stride, (1, 1), edges, "max", layout="NHWC")]
+    if reader == "a line below":
+        return [x, w, b, te.compute(y.shape, lambda n, h, w, c: te.if_then_else(h < size - 1, y[n, h + 1, w, c], te.const(0, dtype)), name="below")]
+    if reader == "the greatest of a batch":
+        k = te.reduce_axis((0, 2), "k")
+        return [x, w, b, te.compute((batch // 2, size, size, co), lambda n, h, w, c: te.max(y[n * 2 + k, h, w, c], axis=k), name="greatest")]
+    window, stride, padding, dilation, kind = {
+        "pool": (2, 2, 0, 1, "max"), "windows that overlap": (3, 2, 1, 1, "max"), "padded": (2, 2, 1, 1, "max"),
+        "dilated": (2, 2, 0, 2, "max"), "mean": (2, 2, 0, 1, "avg"),
+    }[reader]  # fmt: skip
+    return [x, w, b, topi.nn.pool2d(topi.nn.relu(y), (window,) * 2, (stride,) * 2, (dilation,) * 2, (padding,) * 4, kind, layout="NHWC")]
 
 
 def kernels(state):
@@ -28,24 +35,37 @@ def kernels(state):
 
 @pytest.mark.parametrize(("reader", "tile", "size", "count"), [
     ("plain", 4, 12, 3), ("residual", 2, 7, 3), ("residual", 4, 14, 3), ("pool", 4, 12, 3), ("pool", 4, 14, 3), ("pool", 2, 10, 3),
-    ("windows that overlap", 4, 12, 4),
+    ("windows that overlap", 4, 12, 4), ("padded", 4, 12, 4), ("dilated", 2, 8, 4), ("mean", 2, 8, 4), ("a line below", 2, 8, 4),
+    ("the greatest of a batch", 2, 8, 4),
 ])  # fmt: skip
-@pytest.mark.parametrize("by_lanes", [0, 1])
-def test_tiles_are_read_whole_where_they_can_be(reader, tile, size, count, by_lanes):
-    tensors = layer(size, tile, reader, batch=2)
+@pytest.mark.parametrize(("by_lanes", "dtype"), [(0, "float32"), (1, "float32"), (1, "float16")])
+def test_tiles_are_read_whole_where_they_can_be(reader, tile, size, count, by_lanes, dtype):
+    tensors = layer(size, tile, reader, batch=2, dtype=dtype)
     p, want = policy(tensors, lane_products=by_lanes), defined(tensors)
     drawn = p.sample_initial_population()
-    for s in drawn[:3] + p.evolutionary_search(drawn, 32)[:3]:
+    chosen = drawn[:3] + p.evolutionary_search(drawn, 32)[:3]
+    assert len(chosen) == 6
+    for s in chosen:
         assert kernels(s) == count
-        data = [*want[:-1], unwritten(want[-1])]
-        report = _core.interp(core_state(s), _core.Target("cuda", sm=90, overlap=2), data, stage="program", constant=2)
-        assert report["findings"] == []
-        np.testing.assert_array_equal(data[-1], want[-1])
+        right(s, want)
 
 
-def test_what_a_pool_leaves_out_is_no_tile():
-    """Of eleven lines a pool reads ten: products that nobody reads are not computed, so the layer is a kernel of its own."""
-    assert kernels(policy(layer(11, 2, "pool"), lane_products=0).sample_initial_population()[0]) == 4
+def right(state, want):
+    data = [*want[:-1], unwritten(want[-1])]
+    report = _core.interp(core_state(state), _core.Target("cuda", sm=90, overlap=2), data, stage="program", constant=2)
+    assert report["findings"] == []
+    np.testing.assert_array_equal(data[-1], want[-1])
+
+
+@pytest.mark.parametrize("by_lanes", [0, 1])
+def test_what_a_pool_leaves_out_is_no_tile(by_lanes):
+    """Of eleven lines a pool reads ten: products that nobody reads are not computed, so the layer is a kernel of its own, and loops make the
+    products, for the step of a product computes all of a stage."""
+    tensors = layer(11, 2, "pool")
+    p, want = policy(tensors, lane_products=by_lanes), defined(tensors)
+    for s in p.sample_initial_population()[:4]:
+        assert kernels(s) == 4
+        right(s, want)
 
 
 def test_the_compatible_mode_has_the_kernels_of_the_reference():

@@ -72,7 +72,7 @@ def test_double_matmul():
     g = sketches(double_matmul(512), CUDA, lane_products=0)
     assert len(g) == 1 and where(g[0], 5) == 0 and where(g[0], 6) == 2
     more = sketches(double_matmul(512), CUDA)  # either product by lanes
-    assert [s.text().count(".shared") for s in more] == [0.5 * g[0].text().count(".shared")] * 2
+    assert sorted(s.text().count(".shared") for s in more) == [0.5 * g[0].text().count(".shared")] * 2 + [g[0].text().count(".shared")]
 
 
 def test_conv_cpu():

@@ -146,7 +146,7 @@ def test_winograd_is_never_computed_in_tf32(dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_products_between_transforms_are_computed_by_lanes(dtype):
-    """Beside the loops of the transforms, and where they are loops themselves; the mutations change all of that."""
+    """Beside the loops of the transforms, never by loops themselves; the mutations change all of that."""
     tensors = winograd(16, 32, 32, dtype)
     assert lanes(tensors) == [True] and lanes(tensors, lane_products=0) == [False]
     p = policy(tensors)

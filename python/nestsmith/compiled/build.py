@@ -12,6 +12,7 @@ from ..numerics import PRECISIONS
 from ..relay import transform as passes
 from ..relay.expr import Call, Function, Tuple, TupleGetItem, post_order
 from ..relay.module import IRModule
+from ..relay.op.nn.winograd import is_mali
 from ..relay.passes import PassContext
 from ..relay.pipeline import optimize
 from ..relay.ty import TupleType
@@ -191,12 +192,13 @@ def _convolutions(body, layout):
 
 _ON_CPUS = ("relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels", "relay.join_in_place")
 _ON_GPUS = (
-    "relay.FuseOps.into_products", "relay.FuseOps.pools", "relay.column_weights", "relay.for_tensor_cores", "relay.parts_of_sums",
+    "relay.FuseOps.into_products", "relay.column_weights", "relay.for_tensor_cores", "relay.parts_of_sums",
     "relay.whole_norms",
 )  # fmt: skip
 _OVERLAP, _BRANCHES = "nestsmith.overlap", "nestsmith.branches"  # asked for by the user, of this call too
 _HALF_SUMS = "nestsmith.allow_fp16_accumulation"  # the user's
-_GATES = "relay.FuseOps.gates"  # tensor cores take their factors as they lie in memory
+# In strict float32: tensor cores take their factors as they lie in memory.
+_GATES, _FIRST_LAYOUT = "relay.FuseOps.gates", "relay.FuseOps.any_first_layout"
 
 
 def _context(layout, target, precision, early=False):
@@ -211,7 +213,9 @@ def _context(layout, target, precision, early=False):
     if "cpu" in target.keys:
         config |= dict.fromkeys(_ON_CPUS, True)
     if "gpu" in target.keys:
-        config |= dict.fromkeys(_ON_GPUS, True) | {_GATES: PRECISIONS[precision] == "strict" and precision == "float32"}
+        strict = PRECISIONS[precision] == "strict" and precision == "float32"
+        config |= dict.fromkeys(_ON_GPUS, True) | {_GATES: strict, _FIRST_LAYOUT: strict and target.has_lane_products}
+        config["relay.FuseOps.pools"] = not is_mali(target)
     config[_HALF_SUMS] = bool(PassContext.current().config.get(_HALF_SUMS))
     if target.on_tensor_cores("float32") and PRECISIONS[precision] != "strict":
         config[f"nestsmith.allow_{PRECISIONS[precision]}"] = True

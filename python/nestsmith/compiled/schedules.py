@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
 import threading
@@ -21,6 +22,7 @@ PER_TASK = 1000  # trials of a task in a run that ends by the clock
 TRIALS_A_SECOND = {True: 30, False: 2}  # about: of a GPU beside 16 cores, of 2 cores
 FINALIST_MS = {True: 100, False: 40}  # for which a candidate that may be the best one is timed
 LEAST_ROUND, LEAST_MS = 4, 20
+MS_OF_A_SECOND = 30  # for which a finalist is timed, of each second that a task has
 
 
 def log_folder():
@@ -122,6 +124,9 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
     int
         Trials that were still to be made when it began.
     """
+    seconds = None if seconds is None else check.number("tune_seconds", seconds, 0)
+    if seconds == math.inf:
+        seconds = None
     recorded = _recorded_trials(tasks, target, log)
     have, new = sum(recorded), recorded.count(0)
     left = (trials if trials is not None else PER_TASK * len(tasks)) - have
@@ -141,7 +146,7 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
     )
     own = None if no_log(log) else log
     tuner = TaskScheduler(tasks, weights, load_log_file=own, callbacks=None if verbose else [], start_from=known_logs(log))
-    timer = threading.Timer(check.number("tune_seconds", seconds, 0), tuner.stop) if seconds is not None else None
+    timer = threading.Timer(seconds, tuner.stop) if seconds is not None else None
     if timer:
         timer.daemon = True
         timer.start()
@@ -165,7 +170,7 @@ def pace(trials, seconds, n_tasks, gpu):
     if seconds is not None:
         share = seconds / n_tasks
         per_round = min(per_round, max(LEAST_ROUND, int(TRIALS_A_SECOND[gpu] * share / 2)))
-        finalist_ms = min(finalist_ms, max(LEAST_MS, int(30 * share)))
+        finalist_ms = min(finalist_ms, max(LEAST_MS, int(MS_OF_A_SECOND * share)))
     return per_round, finalist_ms
 
 

@@ -22,6 +22,7 @@ _CONFIGS = {
     "relay.FuseOps.max_depth": "int: most operators in one fused function (default 256)",
     "relay.FuseOps.expansions": "bool: a depthwise convolution takes in the 1x1 convolution, or an image's first, that only it reads (NHWC, CPUs)",
     "relay.FuseOps.first_layout": "bool: a convolution takes in the change to NHWC of an input image that only it reads",
+    "relay.FuseOps.any_first_layout": "bool: as first_layout, whatever the size of the convolution's window (GPUs)",
     "relay.FuseOps.gates": "bool: a 1x1 convolution takes in the product of its data and a number for each channel (NHWC)",
     "relay.FuseOps.into_products": "bool: products of matrices take in moves of their operands (OwnMoves runs before)",
     "relay.FuseOps.pools": "bool: a convolution in Winograd's tiles takes in the 2x2 pool that only reads it (NHWC, GPUs)",

@@ -45,11 +45,11 @@ def is_pointwise(call):
     return static_shape(call) is not None and is_plain(call) and _kernel(call) == (1, 1)
 
 
-def reads_image(call):
-    """Whether a call is a convolution in NHWC, of 3x3 at most, whose data have so few channels as an image."""
+def reads_image(call, most=3):
+    """Whether a call is a convolution in NHWC, of so many taps along a side at most, whose data have so few channels as an image."""
     if call.op_name != "nn.conv2d" or static_shape(call) is None or not is_plain(call):
         return False
-    return static_shape(call.args[0])[3] <= _IMAGE and max(_kernel(call)) <= 3
+    return static_shape(call.args[0])[3] <= _IMAGE and max(_kernel(call)) <= most
 
 
 def _expands(call):

@@ -10,6 +10,7 @@ of tuples. Finally every group becomes a function called with the group's extern
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from .. import passes as _t
@@ -247,15 +248,15 @@ def _expansion(n, nodes):
     return expanded_by(n.expr, n.parent.expr, lambda a, b: nodes[id(a)].root() is nodes[id(b)].root()) is not None
 
 
-def _first_layout(n, nodes):
+def _first_layout(n, nodes, most=3):
     """Whether a node brings an image, an input of the network, into the layout of the one convolution that reads it. That takes it element
-    by element anyway. It reads each several times: what is computed on the way would be as often."""
+    by element anyway. It reads each several times: what is computed on the way would be as often. `most`: taps along a side."""
     e, p = n.expr, n.parent.expr
     if not isinstance(e, Call) or e.op_name != "layout_transform" or not isinstance(e.args[0], Var):
         return False
     if n.root() is not n or any(u is not n.parent for u, _ in n.users):
         return False
-    return isinstance(p, Call) and p.args[0] is e and reads_image(p) and _path_ok(n, n.parent, _into_master)
+    return isinstance(p, Call) and p.args[0] is e and reads_image(p, most) and _path_ok(n, n.parent, _into_master)
 
 
 def _gate(n, nodes):
@@ -293,7 +294,10 @@ def _pool(n, nodes, in_tiles):
 
 
 # What an operator takes in that TVM leaves apart, by the setting relay.FuseOps.* that asks for it.
-_TAKES = {"into_products": _moves_into_product, "expansions": _expansion, "first_layout": _first_layout, "gates": _gate, "pools": _pool}
+_TAKES = {
+    "into_products": _moves_into_product, "expansions": _expansion, "first_layout": _first_layout,
+    "any_first_layout": partial(_first_layout, most=math.inf), "gates": _gate, "pools": _pool,
+}  # fmt: skip
 
 
 def _try(n, phase, max_depth, takes=()):
