@@ -95,7 +95,8 @@ def test_float32_is_strict():
     for t in tasks_in("float32"):
         sketches = policy(t).generate_sketches()
         assert t.math == "strict" and not any(map(on_tensor_cores, sketches))
-        assert [terms(s) for s in sketches].count([0]) == ("conv2d" in t.desc)
+        changes = "layout_transform" in t.desc  # of the image: in the kernel, or one before it
+        assert [terms(s) for s in sketches].count([0]) == ("conv2d" in t.desc) + changes
 
 
 def test_tolerances_follow_from_the_precision():
