@@ -1,4 +1,4 @@
-"""Networks of torchvision on one GPU beside PyTorch's own kernels (cuDNN, cuBLAS) and Inductor, both replayed from CUDA graphs.
+"""Networks of torchvision, and MobileNet v1, on one GPU beside PyTorch's own kernels (cuDNN, cuBLAS) and Inductor, both replayed from CUDA graphs.
 
     python benchmarks/gpu_peers.py [--networks resnet18,...] [--trials 24] [--precision float32] [--rows DIR] [--seconds 600] [--warm] [--out FILE]
         [--gpus 0,1] [--lanes 2] [--again]
@@ -36,8 +36,8 @@ from nestsmith.numerics import tolerance  # noqa: E402
 NETWORKS = {
     n: 299 if n == "inception_v3" else 224
     for n in (
-        "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "vgg16",
-        "vgg16_bn", "alexnet", "densenet121", "squeezenet1_0", "squeezenet1_1", "efficientnet_b0", "efficientnet_v2_s", "mnasnet1_0",
+        "resnet18", "resnet50", "resnext50_32x4d", "wide_resnet50_2", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
+        "vgg16", "vgg16_bn", "alexnet", "densenet121", "squeezenet1_0", "squeezenet1_1", "efficientnet_b0", "efficientnet_v2_s", "mnasnet1_0",
         "shufflenet_v2_x1_0", "googlenet", "inception_v3", "regnet_y_400mf", "regnet_x_400mf", "convnext_tiny", "vit_b_16", "swin_t",
     )
 }  # fmt: skip
@@ -56,11 +56,12 @@ def network(name):
     """(module in evaluation mode on the CPU, its input)."""
     import torch
     import torchvision
-    from whole_networks import trained_like
+    from whole_networks import MobileNetV1, trained_like
 
     options = {"init_weights": False, "aux_logits": False} if name in ("googlenet", "inception_v3") else {}
     torch.manual_seed(0)
-    model = trained_like(getattr(torchvision.models, name)(weights=None, **options))
+    made = MobileNetV1() if name == "mobilenet_v1" else getattr(torchvision.models, name)(weights=None, **options)
+    model = trained_like(made)
     return model, torch.randn(1, 3, NETWORKS[name], NETWORKS[name])
 
 

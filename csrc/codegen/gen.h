@@ -87,7 +87,11 @@ void gen_choose(Gen *g);                                             /* minmax.c
 
 /* warp.c: the instructions of NVIDIA's warps; false: in is none */
 bool gen_warp(Gen *g, ExprId e, Intrin in);
+const char *gen_mma(Gen *g, MmaType t); /* name of the function that multiplies fragments; TF32X3: factors as they are, no parts of them */
 const char *gen_to_tf32(Gen *g); /* name of the function that rounds the bits of a float32, on all targets */
+
+/* three.c: prints the products of float32 in three terms that at begins with; returns how many */
+int gen_three(Gen *g, int n, Stmt *const *at);
 
 /* minmax.c */
 void gen_min_max(Gen *g, ExprId e, DType t);

@@ -99,7 +99,7 @@ static const char *mma_instruction(Gen *g, MmaType t, const MmaForm *f, MmaPart 
                       operands(g, b, p.b, f->takes.b));
 }
 
-static const char *mma_helper(Gen *g, MmaType t) {
+const char *gen_mma(Gen *g, MmaType t) {
   const MmaInfo *m = mma_info(t);
   const MmaForm *f = mma_form(t, &g->p->f.target.gpu);
   if (!f)
@@ -107,29 +107,13 @@ static const char *mma_helper(Gen *g, MmaType t) {
               factor_name(m->a));
   const char *more = !dtype_eq(m->a, m->b) ? arena_printf(g->a, "_%s", factor_name(m->b))
                      : t == MMA_F16_SUMS   ? "_sums"
+                     : t == MMA_TF32X3     ? "_part"
                                            : "";
   StrBuf b;
   sb_init(&b, g->a);
   for (int i = 0; i < f->n; i++) sb_puts(&b, mma_instruction(g, t, f, f->part[i]));
   return gen_function(g, "void", arena_printf(g->a, "ns_mma_%s%s", factor_name(m->a), more),
                       "(%s *c, const unsigned int *a, const unsigned int *b) {\n%s}\n", number(m->sum).c, sb_str(&b));
-}
-
-/* Three products of TF32, small ones first. They are added to the sum by an addition that rounds: the units cut off, which
- * long sums would feel. */
-static const char *mma3_helper(Gen *g) {
-  const char *mma = mma_helper(g, MMA_TF32);
-  gen_function(g, "unsigned int", "ns_tf32_rest",
-               "(unsigned int x) {\n"
-               "  float r = __uint_as_float(x) - __uint_as_float(ns_to_tf32(x));\n"
-               "  return __float_as_uint(r == r ? r : 0.0f); /* infinity minus infinity */\n}\n");
-  return gen_function(g, "void", "ns_mma_tf32x3",
-                      "(float *c, const unsigned int *a, const unsigned int *b) {\n"
-                      "  const unsigned int low_a[4] = {%s};\n  const unsigned int low_b[2] = {%s};\n"
-                      "  float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};\n"
-                      "  %s(sum, low_a, b);\n  %s(sum, a, low_b);\n  %s(sum, a, b);\n"
-                      "  for (int i = 0; i < 4; i++) c[i] += sum[i];\n}\n",
-                      operands(g, "ns_tf32_rest(a[#])", 0, 4), operands(g, "ns_tf32_rest(b[#])", 0, 2), mma, mma, mma);
 }
 
 /* The address that a place in this block's shared memory has in another block of the cluster. */
@@ -267,7 +251,7 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
   }
   default: {
     MmaType type = (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product");
-    gen_form(g, e, "%s(&$l1, &$l2, &$l3)", type == MMA_TF32X3 ? mma3_helper(g) : mma_helper(g, type));
+    gen_form(g, e, "%s(&$l1, &$l2, &$l3)", gen_mma(g, type));
   }
   }
   return true;

@@ -210,8 +210,8 @@ typedef struct {                 /* lines: rows of A, columns of B */
 } Tile;
 static void set(Tile *t, int line, int k, Val v, DType type, bool three) {
   double value = dtype_is_float(type) ? v.u.f : (double)v.u.i;
-  t->v[line][k] = dtype_eq(type, DT_F32) ? num_tf32(value, true) : value;
-  t->low[line][k] = three && isfinite(value) ? num_tf32(value - t->v[line][k], true) : 0;
+  t->v[line][k] = three ? num_tf32_high(value) : dtype_eq(type, DT_F32) ? num_tf32(value, true) : value;
+  t->low[line][k] = three ? num_tf32(value - t->v[line][k], false) : 0; /* infinite factors: not a number */
   t->bad[line][k] = v.bad;
 }
 

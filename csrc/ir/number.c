@@ -76,6 +76,11 @@ double num_tf32(double x, bool rounded) {
   return f;
 }
 
+double num_tf32_high(double x) {
+  float f = (float)x, many = 8193.0f * f;
+  return fmaf(-8192.0f, f, many);
+}
+
 bool num_math(Intrin in, DType t, double x, double y, double *out) {
   static double (*const OF_ONE[IN_COUNT])(double) = {
       [IN_EXP] = exp,        [IN_EXP2] = exp2,   [IN_ERF] = erf,     [IN_TANH] = tanh,   [IN_LOG] = log,

@@ -101,16 +101,19 @@ Family tensor_family(const Step *s) {
   return matrix_lanes(&t) ? FAMILY_LANES : t.warpgroups ? FAMILY_WARPGROUPS : FAMILY_WARPS;
 }
 
-/* May the family compute such products? Float32 that may not lose bits is multiplied by lanes alone. */
+/* May the family compute such products? Float32 that may not lose bits is multiplied by lanes alone; where three products stand for one
+ * lanes are tried as well. */
 static bool allowed(const SketchEnv *env, Family by, const MatrixView *v) {
   const SearchParams *par = env->par;
   const Target *t = &env->task->target;
   bool single = v->type.bits == 32, cores = matrix_on_cores(t, v->type),
-       strict = single && (par->tensor_cores < TENSOR_TF32 || !cores);
-  if (by == FAMILY_LANES) return strict && par->lanes && matrix_by_lanes(t) && asked_for(v, 8) >= LANES_WORTH;
+       strict = single && (par->tensor_cores < TENSOR_TF32 || !cores),
+       three = single && par->tensor_cores == TENSOR_FLOAT32X3;
+  if (by == FAMILY_LANES)
+    return (strict || three) && par->lanes && matrix_by_lanes(t) && asked_for(v, 8) >= LANES_WORTH;
   if (strict || !cores || par->tensor_cores == TENSOR_NEVER) return false;
   if (by == FAMILY_WARPS) return true;
-  return par->warpgroups && matrix_groups(t, v->type) && !(single && par->tensor_cores == TENSOR_FLOAT32X3);
+  return par->warpgroups && matrix_groups(t, v->type) && !three;
 }
 
 static bool on_device(const SketchEnv *env) { return env->par->extended && matrix_by_lanes(&env->task->target); }

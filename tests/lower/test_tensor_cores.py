@@ -206,7 +206,8 @@ def test_three_terms():
     there, why = nvrtc()
     if there:
         source = _core.program(s._core, tensors, CUDA, "f")[0]
-        assert source.count("ns_mma_tf32(sum, ") == 3
+        kinds = re.findall(r"ns_mma_((?:low|high)_(?:low|high))\(parts", source)
+        assert kinds == ["low_high", "high_low", "high_high"] * 2  # a product for each of two steps along k
         assert _core.build_report(CUDA, _core.build(CUDA, source, 0, "")[0])["local_bytes"] == 0
     half = product(20, 24, 40)
     refused(scheduled(half[-1], (16, 16, 16), (16, 8), terms=3), half, "is one of TF32")

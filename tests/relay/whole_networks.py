@@ -41,6 +41,21 @@ class Block(nn.Sequential):
         super().__init__(nn.Conv2d(i, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), act())
 
 
+class MobileNetV1(nn.Sequential):
+    """Howard et al. 2017: torchvision has the later ones alone."""
+
+    def __init__(self, classes=1000):
+        def norm(o):
+            return nn.BatchNorm2d(o), nn.ReLU()
+
+        layers, i = [nn.Conv2d(3, 32, 3, 2, padding=1, bias=False), *norm(32)], 32
+        strided = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
+        for o, stride in strided:
+            layers += [nn.Conv2d(i, i, 3, stride, padding=1, groups=i, bias=False), *norm(i), nn.Conv2d(i, o, 1, bias=False), *norm(o)]
+            i = o
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(i, classes))
+
+
 class UNet(nn.Module):
     """Two levels down, two up by transposed convolutions, with the maps of the way down put beside."""
 
@@ -192,6 +207,7 @@ FULL = {
         "mnasnet1_0", "shufflenet_v2_x1_0", "regnet_y_400mf", "regnet_x_400mf", "convnext_tiny", "swin_t",
     )},
     **{n: vision(n, 224) for n in ("vgg16", "vgg16_bn", "alexnet", "vit_b_16")},  # 224: the legacy exporter pools whole windows only
+    "mobilenet_v1": lambda: (MobileNetV1(), (torch.randn(1, 3, 64, 64),)),
     "googlenet": vision("googlenet", 64, init_weights=False, aux_logits=False),
     "inception_v3": vision("inception_v3", 96, init_weights=False, aux_logits=False),
     "deeplab": _deeplab(64),

@@ -66,7 +66,9 @@ def test_who_may_use_them():
         for how in ({}, {"math": "tf32"}, {"math": "float32x3"}, {"math": "tf32", "tensor_cores": 2}):
             assert lanes(single, target=older, **how) == [False, True]
     for how in ({"math": "float32x3"}, {"math": "tf32"}, {"math": "tf32", "tensor_cores": 2}):
-        assert sum(sketches(single, warpgroups=0, **how)) == 1
+        assert sum(sketches(single, warpgroups=0, lane_products=0, **how)) == 1
+        beside = how["math"] == "float32x3"  # three products for one: lanes may be as fast
+        assert sum(sketches(single, warpgroups=0, **how)) == 1 + beside
     with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 as float32x3"):
         policy(single, math="float32x3", tensor_cores=2)
     with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 strictly"):
@@ -105,7 +107,7 @@ def test_who_may_add_up_in_float16():
     for tensors in (wide, both, dense(40, 24, 72, "bfloat16"), dense(40, 24, 72, "int8")):
         assert 2 not in terms(tensors, math=mode)
     single = dense(40, 24, 72, "float32")
-    assert terms(single, math=f"float32x3+{mode}", warpgroups=0) == [3] and terms(single, math=mode) == [0]
+    assert terms(single, math=f"float32x3+{mode}", warpgroups=0) == [0, 3] and terms(single, math=mode) == [0]
     with pytest.raises(ValueError, match="tensor_cores is 2, but the task is to compute float32 strictly"):
         policy(single, math=mode, tensor_cores=2)
     for config, found in (({}, "strict"), ({mode: True}, mode), ({mode: True, "tf32": True}, f"tf32+{mode}")):
@@ -202,7 +204,7 @@ def test_drawn_and_bred_states_are_right(make, math):
     bred = [s for s in p.evolutionary_search(drawn, 256) if has_step(s)]
     assert len(drawn) > 20 and len(bred) > 20
     for s in drawn[:3] + bred[:3]:
-        assert ("float32x3" in str(s)) == (math == "float32x3")
+        assert ("float32x3" in str(s)) == (math == "float32x3" and not by_lanes(s))
         right(core_state(s), tensors)
 
 
@@ -251,7 +253,8 @@ def test_drawn_schedules_of_all_kinds(sm):
             seen.add(math or dtype)
         for s in drawn + bred:
             assert sm >= 80 or int(re.search(r"(\d+) stages", str(s))[1]) <= 3
-            assert by_lanes(s) == (math == "strict" or (sm < 80 and dtype == "float32"))
+            strict = math == "strict" or (sm < 80 and dtype == "float32")
+            assert by_lanes(s) == strict or (math == "float32x3" and not strict)
             assert _core.gpu_check(core_state(s), p.search_task.engine_target())["ok"]
         for s in drawn[:2] + bred[:2]:
             right(core_state(s), tensors, sm)
@@ -340,7 +343,7 @@ def test_who_may_use_warpgroups():
     half, single = dense(40, 24, 72, "float16"), dense(40, 24, 72, "float32")
     assert sketches(half, warpgroups=1) == sketches(half) == [False, True, True] and sketches(half, warpgroups=0) == [False, True]
     assert sum(sketches(single, math="tf32", warpgroups=1)) == 2 and not any(sketches(single, warpgroups=1, lane_products=0))
-    assert sum(sketches(single, math="float32x3", warpgroups=1)) == 1
+    assert sum(sketches(single, math="float32x3", warpgroups=1, lane_products=0)) == 1
     for sm in (80, 100, 120):
         assert sum(sketches(half, warpgroups=1, target=f"cuda -arch=sm_{sm}")) == 1
     with pytest.raises(ValueError, match="warpgroups 3 is neither 0"):
@@ -584,7 +587,7 @@ def test_three_terms_are_as_accurate_as_float32(k):
                 got, plain, _ = errors(core_state(state), tensors, draw)
                 assert got <= 2 * plain if math == "float32x3" else got > 10 * plain
             relative = errors(core_state(state), tensors, of_all_sizes)[2]
-            assert relative < 2**-21 if math == "float32x3" else relative > 2**-13
+            assert relative < 2**-21 + 4 * 2**-24 if math == "float32x3" else relative > 2**-13  # sums are rounded, too
 
 
 def test_records_carry_them_and_features_know_them():

@@ -1,0 +1,61 @@
+/* Products of float32 as three of TF32 (docs/numerics.md): a factor's high part is its 11 leading bits, rounded, the low one what is
+ * left, 12 bits, of which the units cut off the last. Small products come first, into sums of their own that begin at zero and are added
+ * by an addition that rounds: the units cut off, which long sums would feel.
+ *
+ * Neighbouring calls are printed kind by kind, all small ones, then all large ones: each waits for the one before into the same sums,
+ * and with few warps nothing else would keep the units busy (one warp of a scheduler, a tile of 32x16 on an H100: 196 cycles for 8 along k,
+ * 137 in this order).
+ */
+#include "codegen/gen.h"
+
+/* 8193 x has 13 bits more in front of x's own: rounded and less 8192 x it is x rounded to 11 bits, ties to even. Instructions for
+ * floats alone: those for integers are half as fast, and cvt.rna.tf32 takes four. From 2^115 on this is not a number. */
+static const char HIGH[] = "(unsigned int x) {\n"
+                           "  float f = __uint_as_float(x);\n"
+                           "  return __float_as_uint(__fmaf_rn(-8192.0f, f, __fmul_rn(8193.0f, f)));\n}\n";
+static const char LOW[] = "(unsigned int x) {\n"
+                          "  return __float_as_uint(__uint_as_float(x) - __uint_as_float(ns_tf32_high(x)));\n}\n";
+
+/* One of the three products. */
+static const char *product(Gen *g, const char *a, const char *b) {
+  const char *mma = gen_mma(g, MMA_TF32X3);
+  gen_function(g, "unsigned int", "ns_tf32_high", HIGH);
+  gen_function(g, "unsigned int", "ns_tf32_low", LOW);
+  return gen_function(g, "void", arena_printf(g->a, "ns_mma_%s_%s", a, b),
+                      "(float *c, const unsigned int *a, const unsigned int *b) {\n"
+                      "  unsigned int x[4], y[2];\n"
+                      "  for (int i = 0; i < 4; i++) x[i] = ns_tf32_%s(a[i]);\n"
+                      "  for (int i = 0; i < 2; i++) y[i] = ns_tf32_%s(b[i]);\n"
+                      "  %s(c, x, y);\n}\n",
+                      a, b, mma);
+}
+
+static bool is_three(Gen *g, const Stmt *s) {
+  return st_calls(g->c, s, IN_MMA) &&
+         gen_const(g, ir_kid(g->c, s->u.eval.e, 0), "type of a product") == (int64_t)MMA_TF32X3;
+}
+
+int gen_three(Gen *g, int n, Stmt *const *at) {
+  static const char *const PARTS[][2] = {{"low", "high"}, {"high", "low"}, {"high", "high"}};
+  int run = 0;
+  while (run < n && is_three(g, at[run])) run++;
+  if (!run) return 0;
+  const char *sums = gen_fresh(g, "parts");
+  gen_line(g);
+  gen_open(g);
+  gen_linef(g, "float %s[%d][4] = {};\n", sums, run);
+  for (int k = 0; k < NS_COUNT(PARTS); k++)
+    for (int i = 0; i < run; i++) {
+      gen_line(g);
+      gen_form(g, at[i]->u.eval.e, "%s(%s[%d], &$l2, &$l3);\n", product(g, PARTS[k][0], PARTS[k][1]), sums, i);
+    }
+  const char *add = gen_function(g, "void", "ns_add_sums",
+                                 "(float *c, const float *by) {\n"
+                                 "  for (int i = 0; i < 4; i++) c[i] += by[i];\n}\n");
+  for (int i = 0; i < run; i++) {
+    gen_line(g);
+    gen_form(g, at[i]->u.eval.e, "%s(&$l1, %s[%d]);\n", add, sums, i);
+  }
+  gen_close(g, "\n");
+  return run;
+}
