@@ -1,10 +1,9 @@
 /* Products of float32 as three of TF32 (docs/numerics.md): a factor's high part is its 11 leading bits, rounded, the low one what is
- * left, 12 bits, of which the units cut off the last. Small products come first, into sums of their own that begin at zero and are added
- * by an addition that rounds: the units cut off, which long sums would feel.
+ * left, 12 bits, of which the units cut off the last. Small products have sums of their own, behind those of the large ones: the units cut
+ * off, which does not matter there (lower/matrix.c says what it means for the others).
  *
- * Neighbouring calls are printed kind by kind, all small ones, then all large ones: each waits for the one before into the same sums,
- * and with few warps nothing else would keep the units busy (one warp of a scheduler, a tile of 32x16 on an H100: 196 cycles for 8 along k,
- * 137 in this order).
+ * Neighbouring calls are printed kind by kind: each waits for the one before into the same sums, and with few warps nothing else would
+ * keep the units busy (one warp of a scheduler, a tile of 32x16 on an H100: 196 cycles for 8 along k, 137 in this order).
  */
 #include "codegen/gen.h"
 
@@ -36,26 +35,13 @@ static bool is_three(Gen *g, const Stmt *s) {
 }
 
 int gen_three(Gen *g, int n, Stmt *const *at) {
-  static const char *const PARTS[][2] = {{"low", "high"}, {"high", "low"}, {"high", "high"}};
+  static const char *const PARTS[][3] = {{"low", "high", " + 4"}, {"high", "low", " + 4"}, {"high", "high", ""}};
   int run = 0;
   while (run < n && is_three(g, at[run])) run++;
-  if (!run) return 0;
-  const char *sums = gen_fresh(g, "parts");
-  gen_line(g);
-  gen_open(g);
-  gen_linef(g, "float %s[%d][4] = {};\n", sums, run);
-  for (int k = 0; k < NS_COUNT(PARTS); k++)
+  for (int k = 0; k < NS_COUNT(PARTS) && run; k++)
     for (int i = 0; i < run; i++) {
       gen_line(g);
-      gen_form(g, at[i]->u.eval.e, "%s(%s[%d], &$l2, &$l3);\n", product(g, PARTS[k][0], PARTS[k][1]), sums, i);
+      gen_form(g, at[i]->u.eval.e, "%s(&$l1%s, &$l2, &$l3);\n", product(g, PARTS[k][0], PARTS[k][1]), PARTS[k][2]);
     }
-  const char *add = gen_function(g, "void", "ns_add_sums",
-                                 "(float *c, const float *by) {\n"
-                                 "  for (int i = 0; i < 4; i++) c[i] += by[i];\n}\n");
-  for (int i = 0; i < run; i++) {
-    gen_line(g);
-    gen_form(g, at[i]->u.eval.e, "%s(&$l1, %s[%d]);\n", add, sums, i);
-  }
-  gen_close(g, "\n");
   return run;
 }

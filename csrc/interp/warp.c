@@ -217,17 +217,17 @@ static void set(Tile *t, int line, int k, Val v, DType type, bool three) {
 
 /* A dot product is exact up to its end here, where it is rounded to float32 and added; the units' own rounding in between is
  * not documented. */
-static double dot(const Tile *a, const Tile *b, int row, int col, int depth, bool three) {
+static double dot(const Tile *a, const Tile *b, int row, int col, int depth, bool small) {
   double sum = 0;
-  for (int i = 0; i < depth && three; i++) sum += a->low[row][i] * b->v[col][i] + a->v[row][i] * b->low[col][i];
-  for (int i = 0; i < depth; i++) sum += a->v[row][i] * b->v[col][i];
+  for (int i = 0; i < depth && small; i++) sum += a->low[row][i] * b->v[col][i] + a->v[row][i] * b->low[col][i];
+  for (int i = 0; i < depth && !small; i++) sum += a->v[row][i] * b->v[col][i];
   return sum;
 }
 static Val added(const MmaInfo *m, Val c, double sum) {
   if (!dtype_is_float(m->sum))
     c.u.i += (int64_t)sum; /* which wraps where it is stored */
   else
-    c.u.f = val_round(m->sum, c.u.f + (m->terms == 3 ? (float)sum : sum));
+    c.u.f = val_round(m->sum, c.u.f + sum);
   return c;
 }
 
@@ -254,13 +254,14 @@ static void multiply_part(Run *r, const ExprId *k, int first, const MmaInfo *m, 
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
     Spot pc = operand_spot(r, k[1], true);
-    for (int q = 0; q < f->takes.sums / n; q++) {
+    for (int q = 0; q < f->takes.sums / n * (three ? 2 : 1);
+         q++) { /* three: the second half are sums of small products */
       Val reg = operand_take(r, pc, p.sums / n + q), sum[2];
       for (int h = 0; h < n; h++) {
-        int row = l / 4 + (q * n + h) / 2 * 8, col = l % 4 * 2 + (q * n + h) % 2;
+        int of = (q * n + h) % f->takes.sums, row = l / 4 + of / 2 * 8, col = l % 4 * 2 + of % 2;
         sum[h] = n == 1 ? reg : part(m->sum, reg, h);
         for (int i = 0; i < depth; i++) sum[h].bad |= a->bad[row][i] || b->bad[col][i];
-        sum[h] = added(m, sum[h], dot(a, b, row, col, depth, three));
+        sum[h] = added(m, sum[h], dot(a, b, row, col, depth, q * n + h >= f->takes.sums));
       }
       operand_put(r, pc, p.sums / n + q, n == 1 ? sum[0] : pack(m->sum, n, sum));
     }

@@ -102,7 +102,7 @@ typedef enum {
   IN_LAUNCH_NEXT,     /* the launch behind may begin, as far as this block is concerned */
   IN_COUNT
 } Intrin;
-/* By the factors; a data table (intrin.c). TF32X3: hi = x rounded to TF32, lo = x - hi cut off; lo hi + hi lo + hi hi, added to c at once.
+/* By the factors; a data table (intrin.c). TF32X3: hi = x rounded to TF32, lo = x - hi cut off; lo hi + hi lo are added to the four sums behind those of hi hi.
  * Integers are multiplied and added up exactly, but that sums wrap. Sums of 16 bits are two neighbours in a register of 32. */
 typedef enum { MMA_F16, MMA_BF16, MMA_TF32, MMA_TF32X3, MMA_S8, MMA_U8, MMA_S8_U8, MMA_U8_S8, MMA_F16_SUMS, MMA_COUNT } MmaType;
 typedef struct { DType a, b, sum; int terms; } MmaInfo; /* terms: as in MatrixTile */

@@ -125,7 +125,27 @@ static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
 }
 
 /* Sums that a register holds while products are added up. */
-static int per_register(const Mx *x) { return x->units == x->acc ? 1 : 2; }
+static int per_register(const Mx *x) { return dtype_eq(ir_buffer(x->c, x->units)->type, x->v.sums) ? 1 : 2; }
+
+/* Products in three terms have two sums for one, four of each side by side: of large products, those of one slice alone, which are
+ * added to the others by an addition that rounds, and of small ones, which are cut off where it does not matter. */
+static bool three(const Mx *x) { return x->t.terms == 3 && !mx_plain(x); }
+enum { OF_FRAGMENT = 4, DEEP = 64 }; /* sums of a fragment; so much along k is added up in the unit at most */
+static ExprId of_three(Mx *x, ExprId z, int small) {
+  ExprId first = scaled(x, quot(x, z, OF_FRAGMENT), 2 * OF_FRAGMENT);
+  return ex_add(x->c, ex_add(x->c, first, rest(x, z, OF_FRAGMENT)), num(x, small * OF_FRAGMENT));
+}
+static Stmt *add_three(Mx *x, int small) {
+  Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
+  ExprId at = var(x, z.v), from = of_three(x, at, small);
+  Stmt *s = store(x, x->acc, at, ex_add(x->c, element(x, x->acc, at), element(x, x->units, from)));
+  return around(x, z, small ? s : seq(x, s, store(x, x->units, from, ex_zero(x->c, DT_F32))));
+}
+/* Behind the products of step ks of a slice. */
+static Stmt *settle(Mx *x, int ks) {
+  int deep = (ks + 1) * x->step;
+  return three(x) && (deep == x->t.block_k || deep % DEEP == 0) ? add_three(x, 0) : NULL;
+}
 
 static MmaType mma_type(const Mx *x) {
   for (int i = 0; i < MMA_COUNT; i++) {
@@ -137,7 +157,8 @@ static MmaType mma_type(const Mx *x) {
 
 static Stmt *products(Mx *x, int set) {
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED);
-  ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4 / per_register(x));
+  int own = three(x) ? 2 * OF_FRAGMENT : OF_FRAGMENT / per_register(x);
+  ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), own);
   ExprId args[] = {num(x, mma_type(x)), element(x, x->units, at),
                    element(x, x->fa, in_set(x, set, x->mi * 4, scaled(x, var(x, i.v), 4))),
                    element(x, x->fb, in_set(x, set, x->ni * 2, scaled(x, var(x, j.v), 2)))};
@@ -146,6 +167,14 @@ static Stmt *products(Mx *x, int set) {
 
 static Stmt *multiply(Mx *x, ExprId slot) {
   if (mx_lanes(x)) return mx_multiply_lanes(x, slot);
+  if (three(x)) {
+    Stmt *s = NULL;
+    for (int ks = 0; ks * x->step < x->t.block_k; ks++) {
+      s = seq(x, s, fragments(x, 0, slot, num(x, ks * x->step)));
+      s = seq(x, s, seq(x, products(x, 0), settle(x, ks)));
+    }
+    return s;
+  }
   Loop ks = loop(x, "ks", x->t.block_k / x->step, FOR_UNROLLED);
   ExprId k = scaled(x, var(x, ks.v), x->step);
   if (!mx_plain(x)) return around(x, ks, seq(x, fragments(x, 0, slot, k), products(x, 0)));
@@ -189,9 +218,12 @@ static Stmt *next_slice(Mx *x) {
 }
 
 static Stmt *start(Mx *x) {
-  Loop z = loop(x, "z", x->sums / per_register(x), FOR_UNROLLED);
-  ExprId zero = ex_zero(x->c, ir_buffer(x->c, x->units)->type);
-  Stmt *s = around(x, z, store(x, x->units, var(x, z.v), zero));
+  BufferId cleared[] = {x->units, three(x) ? x->acc : 0};
+  Stmt *s = NULL;
+  for (int i = 0; i < NS_COUNT(cleared) && cleared[i]; i++) {
+    Loop z = loop(x, "z", i || !three(x) ? x->sums / per_register(x) : 2 * x->sums, FOR_UNROLLED);
+    s = seq(x, s, around(x, z, store(x, cleared[i], var(x, z.v), ex_zero(x->c, ir_buffer(x->c, cleared[i])->type))));
+  }
   for (int i = 0; i < x->ahead; i++) {
     if (mx_whole(x) && i >= x->tiles) {
       s = seq(x, s, mx_commit(x));
@@ -249,7 +281,7 @@ static Stmt *step_ahead(Mx *x, ExprId slot, ExprId after, ExprId ahead, ExprId a
     s = seq(x, s, fragments(x, (ks + 1) % 2, last ? after : slot, num(x, last ? 0 : (ks + 1) * x->step)));
     if (ks == 0) s = seq(x, s, begin_copy(x, &x->a, ahead, ahead_slot));
     if (ks == (n > 2)) s = seq(x, seq(x, s, begin_copy(x, &x->b, ahead, ahead_slot)), mx_commit(x));
-    s = seq(x, s, products(x, ks % 2));
+    s = seq(x, s, seq(x, products(x, ks % 2), settle(x, ks)));
   }
   return x->t.stages == 2 ? s : seq(x, s, end_copies(x, ahead, ahead_slot));
 }
@@ -282,10 +314,11 @@ static Stmt *steps(Mx *x) {
   return mx_grouped(x) ? seq(x, s, group_wait(x, 0, x->sums)) : s;
 }
 
-/* Pairs of float16 become the sums that results are made of. */
+/* Pairs of float16, or the sums of small products, become a part of the sums that results are made of. */
 static Stmt *unpacked(Mx *x) {
   IrCtx *c = x->c;
   if (x->units == x->acc) return NULL;
+  if (three(x)) return add_three(x, 1);
   Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
   DType bits = dtype(DT_UINT, 32), half = dtype(DT_UINT, 16);
   ExprId two[] = {element(x, x->units, quot(x, var(x, z.v), 2)),
@@ -397,7 +430,9 @@ static void begin(Mx *x) {
   x->sums = x->t.warp_m * x->t.warp_n / x->team;
   x->acc = array(x, "sums", x->v.sums, SC_LOCAL, x->sums);
   bool pairs = matrix_half_sums(&x->t) && !mx_plain(x);
-  x->units = pairs ? array(x, "pairs", dtype(DT_UINT, 32), SC_LOCAL, x->sums / 2) : x->acc;
+  x->units = pairs      ? array(x, "pairs", dtype(DT_UINT, 32), SC_LOCAL, x->sums / 2)
+             : three(x) ? array(x, "sums.of.parts", DT_F32, SC_LOCAL, 2 * x->sums)
+                        : x->acc;
   x->halves = x->keeps = 2, x->in_row = x->ni;
   if (mx_lanes(x))
     mx_lanes_begin(x);

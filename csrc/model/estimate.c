@@ -51,10 +51,17 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
  * one H200) and, at half the weight, to 485 of warps of smaller shapes: the best of the first three is 1.2 % slower than the best of
  * all in the geometric mean (where a case is left out, too), rank correlation 0.79 within a case. */
 static const double MATRIX_PEAK[] = {
-    0.99, 0.94, 1.05};      /* of what gpu_matrix_peak gives: warps, warpgroups, and these of two slices at
+    0.99, 0.94, 1.05};    /* of what gpu_matrix_peak gives: warps, warpgroups, and these of two slices at
    a time: not fitted, but what squares of 2,048 and 4,096 were faster than with one (H100), which other numbers of one count */
-#define MATRIX_WARPS 4.0    /* per multiprocessor for full issue */
-#define MATRIX_ALONE 0.45   /* of the peak, where fragments are loaded right before they are multiplied */
+#define MATRIX_WARPS 4.0  /* per multiprocessor for full issue */
+#define MATRIX_ALONE 0.45 /* of the peak, where fragments are loaded right before they are multiplied */
+/* Of products in three terms, fitted to 357 kernels of 24 layers of ResNet-50 (H100): the best of the first four is 4.8 % slower than the
+ * best of all, 9.0 % before. What a warp waits for its own products, of their cycles; and a cluster. */
+#define THREE_ALONE 0.3
+#define THREE_CLUSTER 2.0e-6
+#define THREE_ADD_UP 2.2e-6 /* and a second kernel, its launch with it; and of the cache, as of others below */
+#define THREE_L2 2.6
+#define THREE_FILL 1.64
 #define MATRIX_L2 3.1       /* of the cache's bandwidth: neighbouring blocks ask for the same lines */
 #define MATRIX_LINES 0.55   /* what each further line costs that 128 bytes of a slice lie in, of what they cost */
 #define MATRIX_OVERLAP 0.18 /* of what is not the longest part is not hidden behind it */
@@ -108,14 +115,19 @@ static double lanes_round(const GpuMachine *m, const KernelFacts *k, double resi
 static double matrix_round(const GpuMachine *m, const KernelFacts *k, double resident) {
   if (k->matrix_lanes) return lanes_round(m, k, resident);
   double sms = m->sms, mine = resident / k->blocks; /* share of all blocks that one multiprocessor has */
-  double used = fmin(sms, k->blocks), l2 = m->l2 * MATRIX_L2 * fmin(1, used / (0.6 * sms));
+  double used = fmin(sms, k->blocks),
+         l2 = m->l2 * (k->matrix_cycles > 0 ? THREE_L2 : MATRIX_L2) * fmin(1, used / (0.6 * sms));
   double busy = fmin(1, resident * k->threads / GPU_WARP / MATRIX_WARPS) * (k->matrix_alone ? MATRIX_ALONE : 1);
   double peak = MATRIX_PEAK[k->matrix_groups] * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups > 0) / sms;
   double bytes = k->global_bytes + MATRIX_LINES * (GPU_LINE / k->matrix_line - 1) * k->mem.fill_bytes;
-  double part[] = {k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock, bytes * mine * used / l2};
+  double deep = ceil(resident * k->threads / GPU_WARP / GPU_SCHEDULERS);
+  double three = k->matrix_cycles * k->matrix_tiles * (deep + THREE_ALONE) / m->clock;
+  double part[] = {k->matrix_cycles > 0 ? three : k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock,
+                   bytes * mine * used / l2};
   double longest = 0, all = 0;
   for (int i = 0; i < NS_COUNT(part); i++) longest = fmax(longest, part[i]), all += part[i];
-  double slice = k->mem.fill_bytes / k->blocks / k->matrix_tiles, fill = SLICE_FILL * slice * used / l2;
+  double slice = k->mem.fill_bytes / k->blocks / k->matrix_tiles,
+         fill = (k->matrix_cycles > 0 ? THREE_FILL : SLICE_FILL) * slice * used / l2;
   double step = SLICE_STEP + SLICE_COPY * slice / 16 / k->threads + fill / k->matrix_ahead;
   double ends = MATRIX_ENDS + fill + (k->matrix_wide ? WIDE_ENDS : 0);
   double adding = k->matrix_cluster > 1 ? resident * k->matrix_sums / (CLUSTER_BYTES * m->clock) : 0;
@@ -132,10 +144,15 @@ static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   double work = rounds > 0 ? rounds * matrix_round(m, k, b) : 0;
   if (left > 0) work += matrix_round(m, k, ceil(left / sms));
   work = fmax(work - k->matrix_halves * WIDE_SAVES, k->unique_bytes / (m->dram * DRAM_SHARE));
-  double second = LAUNCH + (k->matrix_lanes ? 0 : ADD_UP) + k->matrix_parts / (m->l2 * 0.5);
+  double launch = k->matrix_lanes ? LAUNCH : k->matrix_cycles > 0 ? THREE_ADD_UP : LAUNCH + ADD_UP;
+  double second = launch + k->matrix_parts / (m->l2 * 0.5);
   if (k->matrix_last > 0)
     second = LAST_BLOCK + k->matrix_parts / fmin(k->blocks / k->matrix_last, sms) / (LAST_BYTES * m->clock);
-  double adding = k->matrix_parts > 0 ? second : cluster < 2 ? 0 : k->matrix_lanes ? LANES_CLUSTER : CLUSTER;
+  double adding = k->matrix_parts > 0    ? second
+                  : cluster < 2          ? 0
+                  : k->matrix_lanes      ? LANES_CLUSTER
+                  : k->matrix_cycles > 0 ? THREE_CLUSTER
+                                         : CLUSTER;
   return work + adding + LAUNCH;
 }
 

@@ -156,11 +156,14 @@ int matrix_wide_room(const MatrixTile *t) {
 int matrix_lane_rows(const MatrixTile *t) { return t->warp_m / 8; }
 int matrix_lane_columns(const MatrixTile *t) { return t->warp_n / 4; }
 
+/* Registers of a fragment's sums: pairs in float16; of three terms large ones of a slice, small ones, and those of all slices. */
+int matrix_sums(const MatrixTile *t) { return matrix_half_sums(t) ? 2 : t->terms == 3 ? 12 : 4; }
+
 int matrix_sets(const MatrixTile *t, DType type, const Target *target) {
   if (t->warpgroups) return 0;
   if (matrix_lanes(t)) return 1;
   int mi = t->warp_m / 16, ni = t->warp_n / 8, steps = t->block_k / (32 / dtype_bytes(type));
-  int held = mi * ni * 4 + 2 * (mi * 4 + ni * 2) + matrix_staged(t, type, target);
+  int held = mi * ni * matrix_sums(t) + 2 * (mi * 4 + ni * 2) + matrix_staged(t, type, target);
   return steps % 2 == 0 && held <= MAX_HELD ? 2 : 1;
 }
 
@@ -170,8 +173,7 @@ int matrix_registers(const MatrixTile *t, DType type, const Target *target) {
     int rows = matrix_lane_rows(t), columns = matrix_lane_columns(t);
     return rows * columns + LANE_STEP * (rows + columns) + more;
   }
-  int sums = mi * ni * (matrix_half_sums(t) ? 2 : 4);
-  return sums * GPU_WARP / matrix_team(t) + matrix_sets(t, type, target) * (mi * 4 + ni * 2) + more;
+  return mi * ni * matrix_sums(t) * GPU_WARP / matrix_team(t) + matrix_sets(t, type, target) * (mi * 4 + ni * 2) + more;
 }
 
 void do_mm(State *s, const Step *p) {

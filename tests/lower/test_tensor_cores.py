@@ -206,7 +206,7 @@ def test_three_terms():
     there, why = nvrtc()
     if there:
         source = _core.program(s._core, tensors, CUDA, "f")[0]
-        kinds = re.findall(r"ns_mma_((?:low|high)_(?:low|high))\(parts", source)
+        kinds = re.findall(r"ns_mma_((?:low|high)_(?:low|high))\(&", source)
         assert kinds == ["low_high", "high_low", "high_high"] * 2  # a product for each of two steps along k
         assert _core.build_report(CUDA, _core.build(CUDA, source, 0, "")[0])["local_bytes"] == 0
     half = product(20, 24, 40)
