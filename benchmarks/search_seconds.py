@@ -26,16 +26,16 @@ os.environ.setdefault("NESTSMITH_LOG_DIR", "")  # the logs that are named, and n
 TURNS, NUMBER = 15, 60
 OTHER = """
 import json, statistics, sys, time
-root, network, target, trials, log = sys.argv[1:]
+root, network, target, trials, log, turns, number = sys.argv[1:]
 sys.path[:0] = [f"{root}/python", f"{root}/tests/relay", f"{root}/benchmarks"]
 import gpu_peers, nestsmith
 model, x = gpu_peers.network(network)
-begin = time.time()
 tasks = len(nestsmith.compile(model, (x,), target=target, guess=False, verbose=0).tasks)
+begin = time.time()
 build = nestsmith.compile(model, (x,), target=target, trials=int(trials) * tasks, log=log, verbose=0)
 spent = time.time() - begin
 build(x)
-runs = [build.runtime.time_evaluator("run", number=60, repeat=1)().mean for _ in range(15)]
+runs = [build.runtime.time_evaluator("run", number=int(number), repeat=1)().mean for _ in range(int(turns))]
 print(json.dumps({"trials": len(open(log).readlines()), "seconds": spent, "time": statistics.median(runs)}))
 """
 
@@ -44,7 +44,15 @@ def beside(args):
     """What another nestsmith makes of the network: trials, seconds with compiling, seconds of a run."""
     with tempfile.TemporaryDirectory() as folder:
         env = {**os.environ, "NESTSMITH_CACHE_DIR": f"{folder}/cache", "PYTHONPATH": ""}
-        words = [args.beside, args.network, args.target, str(args.beside_trials), f"{folder}/log.json"]
+        words = [
+            args.beside,
+            args.network,
+            args.target,
+            str(args.beside_trials),
+            f"{folder}/log.json",
+            str(TURNS),
+            str(NUMBER),
+        ]
         out = subprocess.run(
             [sys.executable, "-c", OTHER, *words], env=env, stdout=subprocess.PIPE, text=True, check=True
         ).stdout
@@ -129,7 +137,8 @@ def main():
     text = table(rows)
     pathlib.Path(args.out).write_text(
         "# After so many seconds of tuning, or trials\n\n`python benchmarks/search_seconds.py`: a network that was tuned for so many seconds "
-        f"or trials (no log, an empty cache), beside a long run's. Medians of {TURNS} times {NUMBER} runs, all builds in turn.\n\n{text}\n"
+        f"or trials (no log, an empty cache), beside a long run's. Medians of {TURNS} times {NUMBER} runs, all builds in turn"
+        f"{' but that of a commit, which is another nestsmith, before them' if any(r.get('beside') for r in rows) else ''}.\n\n{text}\n"
     )
     print(text)
 

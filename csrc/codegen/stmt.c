@@ -239,7 +239,7 @@ void gen_stmt(Gen *g, const Stmt *s) {
   case ST_SEQ:
     for (int i = 0; i < s->u.seq.n;) {
       int run = g->share ? gen_share_indices(g, s->u.seq.n - i, s->u.seq.at + i) : 0;
-      if (!run) run = gen_three(g, s->u.seq.n - i, s->u.seq.at + i);
+      if (!run) run = gen_three(g, s->u.seq.n - i, (const Stmt *const *)s->u.seq.at + i);
       if (!run) gen_stmt(g, s->u.seq.at[i]);
       i += run ? run : 1;
     }
@@ -259,7 +259,7 @@ void gen_stmt(Gen *g, const Stmt *s) {
       gen_launch_next(g);
       return;
     }
-    if (gen_three(g, 1, &(Stmt *){(Stmt *)s})) return;
+    if (gen_three(g, 1, &s)) return;
     gen_line(g);
     gx_top(g, s->u.eval.e);
     sb_puts(g->o, ";\n");

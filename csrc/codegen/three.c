@@ -7,11 +7,12 @@
  */
 #include "codegen/gen.h"
 
-/* 8193 x has 13 bits more in front of x's own: rounded and less 8192 x it is x rounded to 11 bits, ties to even. Instructions for
- * floats alone: those for integers are half as fast, and cvt.rna.tf32 takes four. From 2^115 on this is not a number. */
+/* -8191 x has 13 bits more in front of x's own: rounded and added to 8192 x it is x rounded to 11 bits, ties to even (8193 x would be
+ * rounded to 10 where that reaches the next power of two). Instructions for floats alone: those for integers are half as fast, and
+ * cvt.rna.tf32 takes four. It overflows beyond 2^115: hi and lo are infinities of both signs then, and their products no number. */
 static const char HIGH[] = "(unsigned int x) {\n"
                            "  float f = __uint_as_float(x);\n"
-                           "  return __float_as_uint(__fmaf_rn(-8192.0f, f, __fmul_rn(8193.0f, f)));\n}\n";
+                           "  return __float_as_uint(__fmaf_rn(8192.0f, f, __fmul_rn(-8191.0f, f)));\n}\n";
 static const char LOW[] = "(unsigned int x) {\n"
                           "  return __float_as_uint(__uint_as_float(x) - __uint_as_float(ns_tf32_high(x)));\n}\n";
 
@@ -34,14 +35,17 @@ static bool is_three(Gen *g, const Stmt *s) {
          gen_const(g, ir_kid(g->c, s->u.eval.e, 0), "type of a product") == (int64_t)MMA_TF32X3;
 }
 
-int gen_three(Gen *g, int n, Stmt *const *at) {
-  static const char *const PARTS[][3] = {{"low", "high", " + 4"}, {"high", "low", " + 4"}, {"high", "high", ""}};
+int gen_three(Gen *g, int n, const Stmt *const *at) {
+  static const struct {
+    const char *a, *b;
+    int sums; /* where they begin */
+  } KIND[] = {{"low", "high", MMA_SUMS}, {"high", "low", MMA_SUMS}, {"high", "high", 0}};
   int run = 0;
-  while (run < n && is_three(g, at[run])) run++;
-  for (int k = 0; k < NS_COUNT(PARTS) && run; k++)
+  while (g->t->kind == TG_CUDA && run < n && is_three(g, at[run])) run++;
+  for (int k = 0; k < NS_COUNT(KIND) && run; k++)
     for (int i = 0; i < run; i++) {
       gen_line(g);
-      gen_form(g, at[i]->u.eval.e, "%s(&$l1%s, &$l2, &$l3);\n", product(g, PARTS[k][0], PARTS[k][1]), PARTS[k][2]);
+      gen_form(g, at[i]->u.eval.e, "%s(&$l1 + %d, &$l2, &$l3);\n", product(g, KIND[k].a, KIND[k].b), KIND[k].sums);
     }
   return run;
 }

@@ -251,6 +251,7 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
   }
   default: {
     MmaType type = (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product");
+    if (type == MMA_TF32X3) err_raise(g->err, NS_ERR_INTERNAL, "a product in three terms is a statement (three.c)");
     gen_form(g, e, "%s(&$l1, &$l2, &$l3)", gen_mma(g, type));
   }
   }

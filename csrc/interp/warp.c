@@ -254,8 +254,8 @@ static void multiply_part(Run *r, const ExprId *k, int first, const MmaInfo *m, 
   for (int l = 0; l < WARP; l++) {
     set_thread(r, first + l);
     Spot pc = operand_spot(r, k[1], true);
-    for (int q = 0; q < f->takes.sums / n * (three ? 2 : 1);
-         q++) { /* three: the second half are sums of small products */
+    int registers = f->takes.sums / n * (three ? 2 : 1); /* three: sums of small products come second */
+    for (int q = 0; q < registers; q++) {
       Val reg = operand_take(r, pc, p.sums / n + q), sum[2];
       for (int h = 0; h < n; h++) {
         int of = (q * n + h) % f->takes.sums, row = l / 4 + of / 2 * 8, col = l % 4 * 2 + of % 2;

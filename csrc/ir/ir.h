@@ -102,9 +102,11 @@ typedef enum {
   IN_LAUNCH_NEXT,     /* the launch behind may begin, as far as this block is concerned */
   IN_COUNT
 } Intrin;
-/* By the factors; a data table (intrin.c). TF32X3: hi = x rounded to TF32, lo = x - hi cut off; lo hi + hi lo are added to the four sums behind those of hi hi.
+/* By the factors; a data table (intrin.c). TF32X3: hi = x rounded to TF32, lo = x - hi cut off; lo hi + hi lo are added to the MMA_SUMS sums
+ * behind those of hi hi.
  * Integers are multiplied and added up exactly, but that sums wrap. Sums of 16 bits are two neighbours in a register of 32. */
 typedef enum { MMA_F16, MMA_BF16, MMA_TF32, MMA_TF32X3, MMA_S8, MMA_U8, MMA_S8_U8, MMA_U8_S8, MMA_F16_SUMS, MMA_COUNT } MmaType;
+enum { MMA_SUMS = 4 }; /* of a fragment, in a lane */
 typedef struct { DType a, b, sum; int terms; } MmaInfo; /* terms: as in MatrixTile */
 const MmaInfo *mma_info(MmaType t);
 int mma_depth(MmaType t); /* of k: 32 bytes of a factor */
@@ -242,7 +244,7 @@ bool num_bits(Intrin in, DType t, int64_t a, int64_t b, int64_t *out);
 bool num_math(Intrin in, DType t, double x, double y, double *out);
 /* What a TF32 unit takes of a float32, ten bits behind the first, which it cuts off; rounded, ties away from zero: IN_ROUND_TF32. */
 double num_tf32(double x, bool rounded);
-double num_tf32_high(double x); /* of a product in three terms: ties to even, not a number from 2^115 on */
+double num_tf32_high(double x); /* of a product in three terms: ties to even; overflows beyond 2^115 (codegen/three.c) */
 static inline ExprId ex_add(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_ADD, a, b); }
 static inline ExprId ex_sub(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_SUB, a, b); }
 static inline ExprId ex_mul(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_MUL, a, b); }

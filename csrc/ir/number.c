@@ -77,8 +77,8 @@ double num_tf32(double x, bool rounded) {
 }
 
 double num_tf32_high(double x) {
-  float f = (float)x, many = 8193.0f * f;
-  return fmaf(-8192.0f, f, many);
+  float f = (float)x, many = -8191.0f * f;
+  return fmaf(8192.0f, f, many);
 }
 
 bool num_math(Intrin in, DType t, double x, double y, double *out) {

@@ -125,15 +125,15 @@ static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
 }
 
 /* Sums that a register holds while products are added up. */
-static int per_register(const Mx *x) { return dtype_eq(ir_buffer(x->c, x->units)->type, x->v.sums) ? 1 : 2; }
+static int per_register(const Mx *x) { return matrix_half_sums(&x->t) && !mx_plain(x) ? 2 : 1; }
 
 /* Products in three terms have two sums for one, four of each side by side: of large products, those of one slice alone, which are
  * added to the others by an addition that rounds, and of small ones, which are cut off where it does not matter. */
 static bool three(const Mx *x) { return x->t.terms == 3 && !mx_plain(x); }
-enum { OF_FRAGMENT = 4, DEEP = 64 }; /* sums of a fragment; so much along k is added up in the unit at most */
+enum { DEEP = 64 }; /* so much along k is added up in the unit at most */
 static ExprId of_three(Mx *x, ExprId z, int small) {
-  ExprId first = scaled(x, quot(x, z, OF_FRAGMENT), 2 * OF_FRAGMENT);
-  return ex_add(x->c, ex_add(x->c, first, rest(x, z, OF_FRAGMENT)), num(x, small * OF_FRAGMENT));
+  ExprId first = scaled(x, quot(x, z, MMA_SUMS), 2 * MMA_SUMS);
+  return ex_add(x->c, ex_add(x->c, first, rest(x, z, MMA_SUMS)), num(x, small * MMA_SUMS));
 }
 static Stmt *add_three(Mx *x, int small) {
   Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
@@ -157,7 +157,7 @@ static MmaType mma_type(const Mx *x) {
 
 static Stmt *products(Mx *x, int set) {
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "ni", x->ni, FOR_UNROLLED);
-  int own = three(x) ? 2 * OF_FRAGMENT : OF_FRAGMENT / per_register(x);
+  int own = three(x) ? 2 * MMA_SUMS : MMA_SUMS / per_register(x);
   ExprId at = scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), own);
   ExprId args[] = {num(x, mma_type(x)), element(x, x->units, at),
                    element(x, x->fa, in_set(x, set, x->mi * 4, scaled(x, var(x, i.v), 4))),
@@ -167,7 +167,7 @@ static Stmt *products(Mx *x, int set) {
 
 static Stmt *multiply(Mx *x, ExprId slot) {
   if (mx_lanes(x)) return mx_multiply_lanes(x, slot);
-  if (three(x)) {
+  if (three(x)) { /* a step by its number: it says where sums are added */
     Stmt *s = NULL;
     for (int ks = 0; ks * x->step < x->t.block_k; ks++) {
       s = seq(x, s, fragments(x, 0, slot, num(x, ks * x->step)));
@@ -217,13 +217,14 @@ static Stmt *next_slice(Mx *x) {
   return seq(x, s, low_barrier(x->c));
 }
 
+static Stmt *zero(Mx *x, BufferId b, int n) {
+  Loop z = loop(x, "z", n, FOR_UNROLLED);
+  return around(x, z, store(x, b, var(x, z.v), ex_zero(x->c, ir_buffer(x->c, b)->type)));
+}
+
 static Stmt *start(Mx *x) {
-  BufferId cleared[] = {x->units, three(x) ? x->acc : 0};
-  Stmt *s = NULL;
-  for (int i = 0; i < NS_COUNT(cleared) && cleared[i]; i++) {
-    Loop z = loop(x, "z", i || !three(x) ? x->sums / per_register(x) : 2 * x->sums, FOR_UNROLLED);
-    s = seq(x, s, around(x, z, store(x, cleared[i], var(x, z.v), ex_zero(x->c, ir_buffer(x->c, cleared[i])->type))));
-  }
+  Stmt *s = three(x) ? zero(x, x->acc, x->sums) : NULL;
+  s = seq(x, s, zero(x, x->units, three(x) ? 2 * x->sums : x->sums / per_register(x)));
   for (int i = 0; i < x->ahead; i++) {
     if (mx_whole(x) && i >= x->tiles) {
       s = seq(x, s, mx_commit(x));

@@ -51,26 +51,15 @@ static double kernel_seconds(const GpuMachine *m, const KernelFacts *k) {
  * one H200) and, at half the weight, to 485 of warps of smaller shapes: the best of the first three is 1.2 % slower than the best of
  * all in the geometric mean (where a case is left out, too), rank correlation 0.79 within a case. */
 static const double MATRIX_PEAK[] = {
-    0.99, 0.94, 1.05};    /* of what gpu_matrix_peak gives: warps, warpgroups, and these of two slices at
+    0.99, 0.94, 1.05};      /* of what gpu_matrix_peak gives: warps, warpgroups, and these of two slices at
    a time: not fitted, but what squares of 2,048 and 4,096 were faster than with one (H100), which other numbers of one count */
-#define MATRIX_WARPS 4.0  /* per multiprocessor for full issue */
-#define MATRIX_ALONE 0.45 /* of the peak, where fragments are loaded right before they are multiplied */
-/* Of products in three terms, fitted to 357 kernels of 24 layers of ResNet-50 (H100): the best of the first four is 4.8 % slower than the
- * best of all, 9.0 % before. What a warp waits for its own products, of their cycles; and a cluster. */
-#define THREE_ALONE 0.3
-#define THREE_CLUSTER 2.0e-6
-#define THREE_ADD_UP 2.2e-6 /* and a second kernel, its launch with it; and of the cache, as of others below */
-#define THREE_L2 2.6
-#define THREE_FILL 1.64
-#define MATRIX_L2 3.1       /* of the cache's bandwidth: neighbouring blocks ask for the same lines */
+#define MATRIX_WARPS 4.0    /* per multiprocessor for full issue */
+#define MATRIX_ALONE 0.45   /* of the peak, where fragments are loaded right before they are multiplied */
 #define MATRIX_LINES 0.55   /* what each further line costs that 128 bytes of a slice lie in, of what they cost */
 #define MATRIX_OVERLAP 0.18 /* of what is not the longest part is not hidden behind it */
 #define SLICE_STEP 0.065e-6 /* wait, barrier */
 #define SLICE_COPY 6.5e-9   /* one instruction of a thread's copies, 16 bytes */
-#define SLICE_FILL 1.3      /* until a slice is there, of the time that the cache needs for it */
 #define MATRIX_ENDS 1.0e-6  /* addresses, results */
-#define ADD_UP 1.7e-6       /* of a second kernel that adds up parts */
-#define CLUSTER 1.1e-6      /* of blocks that add up among themselves: two waits */
 #define CLUSTER_BYTES 17.6  /* of sums that a multiprocessor leaves and reads in a cycle */
 #define CLUSTER_SHARE                                                                                                  \
   0.9 /* of all places, where whole clusters find room: 14 of 8 blocks run at a time, 16 take twice as long */
@@ -88,46 +77,67 @@ static const double MATRIX_PEAK[] = {
 #define LANES_WARPS 0.11    /* more warps of a scheduler, at which it is half of that */
 #define LANES_STEP 34.0     /* instructions of a warp for a slice, beside what it loads and multiplies */
 #define LANES_SHARED 0.82   /* of the wavefronts that are computed */
-#define LANES_L2 1.9        /* of the cache's bandwidth, as above */
 #define LANES_OVERLAP 0.15  /* of what is not the longest part is not hidden behind it */
-#define LANES_FILL 2.0      /* until the first slice is there, of the time that the cache needs for it */
 #define LANES_AHEAD 0.048   /* of that, which a slice waits for each of those after it, if one is ahead */
 #define LANES_SLICE 0.04e-6 /* wait, barrier */
 #define LANES_BYTES 37.5    /* of sums that a multiprocessor leaves and reads in a cycle */
-#define LANES_CLUSTER 2.9e-6
+
+/* What families pay for what all do. */
+typedef struct {
+  double l2,
+      fill; /* of the cache's bandwidth: neighbouring blocks ask for the same lines; until a slice is there, of the time
+                             that the cache needs for it */
+  double add_up,
+      cluster; /* seconds of a second kernel that adds up parts, and of blocks that do among themselves: two waits */
+} Shared;
+static const Shared CORES = {3.1, 1.3, LAUNCH + 1.7e-6, 1.1e-6}, THREE = {2.6, 1.64, 2.2e-6, 2.0e-6},
+                    LANES = {1.9, 2.0, LAUNCH, 2.9e-6};
+static const Shared *shared(const KernelFacts *k) {
+  return k->matrix_lanes ? &LANES : k->matrix_cycles > 0 ? &THREE : &CORES;
+}
 
 static double lanes_round(const GpuMachine *m, const KernelFacts *k, double resident) {
   double sms = m->sms, mine = resident / k->blocks, used = fmin(sms, k->blocks), warps = k->threads / GPU_WARP;
-  double deep = ceil(resident * warps / GPU_SCHEDULERS), l2 = m->l2 * LANES_L2 * fmin(1, used / (0.6 * sms));
+  double deep = ceil(resident * warps / GPU_SCHEDULERS), l2 = m->l2 * LANES.l2 * fmin(1, used / (0.6 * sms));
   double products = k->ops / 2 / (k->blocks * k->threads), issue = LANES_ISSUE * deep / (deep + LANES_WARPS);
   double part[] = {deep * (products * (1 + k->matrix_loads) + k->matrix_tiles * LANES_STEP) / (issue * m->clock),
                    LANES_SHARED * k->mem.wavefronts * mine / m->clock, k->global_bytes * mine * used / l2};
   double longest = 0, all = 0;
   for (int i = 0; i < NS_COUNT(part); i++) longest = fmax(longest, part[i]), all += part[i];
-  double fill = LANES_FILL * k->mem.fill_bytes / k->blocks / k->matrix_tiles * used / l2;
+  double fill = LANES.fill * k->mem.fill_bytes / k->blocks / k->matrix_tiles * used / l2;
   double slices = k->matrix_tiles * (LANES_SLICE + LANES_AHEAD * fill / k->matrix_ahead);
   bool add = k->matrix_cluster > 1 || k->matrix_teams > 1;
   double adding = add ? resident * k->matrix_sums / (LANES_BYTES * m->clock) : 0;
   return longest + LANES_OVERLAP * (all - longest) + fill + slices + adding;
 }
 
+/* Products in three terms: of 357 kernels of 24 layers of ResNet-50 (H100) the best of the first four is 5.6 % slower than the best of all,
+ * 11 % by the numbers of other products. */
+#define THREE_PRODUCTS 0.53 /* of the time that the unit has for them: others are between */
+#define THREE_ALONE 0.3     /* of its cycles, what a warp waits for its own products */
+
+/* Of three terms, with so many warps of a scheduler. */
+static double three_seconds(const GpuMachine *m, const KernelFacts *k, double deep) {
+  double rate = gpu_matrix_peak(m, k->matrix_bytes, false) / (m->sms * GPU_SCHEDULERS); /* of one scheduler's unit */
+  double own = k->ops / (k->blocks * k->threads / GPU_WARP);
+  double seconds = THREE_PRODUCTS * own / rate + k->matrix_cycles * k->matrix_tiles / m->clock;
+  return seconds * (deep + THREE_ALONE);
+}
+
 /* So many blocks on each multiprocessor, from their first slices to their results. */
 static double matrix_round(const GpuMachine *m, const KernelFacts *k, double resident) {
   if (k->matrix_lanes) return lanes_round(m, k, resident);
   double sms = m->sms, mine = resident / k->blocks; /* share of all blocks that one multiprocessor has */
-  double used = fmin(sms, k->blocks),
-         l2 = m->l2 * (k->matrix_cycles > 0 ? THREE_L2 : MATRIX_L2) * fmin(1, used / (0.6 * sms));
+  double used = fmin(sms, k->blocks), l2 = m->l2 * shared(k)->l2 * fmin(1, used / (0.6 * sms));
   double busy = fmin(1, resident * k->threads / GPU_WARP / MATRIX_WARPS) * (k->matrix_alone ? MATRIX_ALONE : 1);
   double peak = MATRIX_PEAK[k->matrix_groups] * gpu_matrix_peak(m, k->matrix_bytes, k->matrix_groups > 0) / sms;
   double bytes = k->global_bytes + MATRIX_LINES * (GPU_LINE / k->matrix_line - 1) * k->mem.fill_bytes;
   double deep = ceil(resident * k->threads / GPU_WARP / GPU_SCHEDULERS);
-  double three = k->matrix_cycles * k->matrix_tiles * (deep + THREE_ALONE) / m->clock;
-  double part[] = {k->matrix_cycles > 0 ? three : k->ops * mine / (peak * busy), k->mem.wavefronts * mine / m->clock,
-                   bytes * mine * used / l2};
+  double products = k->matrix_cycles > 0 ? three_seconds(m, k, deep) : k->ops * mine / (peak * busy);
+  double part[] = {products, k->mem.wavefronts * mine / m->clock, bytes * mine * used / l2};
   double longest = 0, all = 0;
   for (int i = 0; i < NS_COUNT(part); i++) longest = fmax(longest, part[i]), all += part[i];
-  double slice = k->mem.fill_bytes / k->blocks / k->matrix_tiles,
-         fill = (k->matrix_cycles > 0 ? THREE_FILL : SLICE_FILL) * slice * used / l2;
+  double slice = k->mem.fill_bytes / k->blocks / k->matrix_tiles, fill = shared(k)->fill * slice * used / l2;
   double step = SLICE_STEP + SLICE_COPY * slice / 16 / k->threads + fill / k->matrix_ahead;
   double ends = MATRIX_ENDS + fill + (k->matrix_wide ? WIDE_ENDS : 0);
   double adding = k->matrix_cluster > 1 ? resident * k->matrix_sums / (CLUSTER_BYTES * m->clock) : 0;
@@ -144,15 +154,10 @@ static double matrix_seconds(const GpuMachine *m, const KernelFacts *k) {
   double work = rounds > 0 ? rounds * matrix_round(m, k, b) : 0;
   if (left > 0) work += matrix_round(m, k, ceil(left / sms));
   work = fmax(work - k->matrix_halves * WIDE_SAVES, k->unique_bytes / (m->dram * DRAM_SHARE));
-  double launch = k->matrix_lanes ? LAUNCH : k->matrix_cycles > 0 ? THREE_ADD_UP : LAUNCH + ADD_UP;
-  double second = launch + k->matrix_parts / (m->l2 * 0.5);
+  double second = shared(k)->add_up + k->matrix_parts / (m->l2 * 0.5);
   if (k->matrix_last > 0)
     second = LAST_BLOCK + k->matrix_parts / fmin(k->blocks / k->matrix_last, sms) / (LAST_BYTES * m->clock);
-  double adding = k->matrix_parts > 0    ? second
-                  : cluster < 2          ? 0
-                  : k->matrix_lanes      ? LANES_CLUSTER
-                  : k->matrix_cycles > 0 ? THREE_CLUSTER
-                                         : CLUSTER;
+  double adding = k->matrix_parts > 0 ? second : cluster < 2 ? 0 : shared(k)->cluster;
   return work + adding + LAUNCH;
 }
 

@@ -157,7 +157,7 @@ int matrix_lane_rows(const MatrixTile *t) { return t->warp_m / 8; }
 int matrix_lane_columns(const MatrixTile *t) { return t->warp_n / 4; }
 
 /* Registers of a fragment's sums: pairs in float16; of three terms large ones of a slice, small ones, and those of all slices. */
-int matrix_sums(const MatrixTile *t) { return matrix_half_sums(t) ? 2 : t->terms == 3 ? 12 : 4; }
+int matrix_sums(const MatrixTile *t) { return MMA_SUMS * (t->terms == 3 ? 3 : 1) / (matrix_half_sums(t) ? 2 : 1); }
 
 int matrix_sets(const MatrixTile *t, DType type, const Target *target) {
   if (t->warpgroups) return 0;

@@ -261,8 +261,8 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target);
 /* Do the blocks that share a sum add it up themselves, as a cluster? Else the last of them does, or a second kernel. */
 bool matrix_clustered(const MatrixTile *t, const Target *target);
+int matrix_sums(const MatrixTile *t); /* registers of the sums of a fragment, MMA_SUMS */
 /* Of a thread, about: sums, fragments, addresses, slices on their way. */
-int matrix_sums(const MatrixTile *t); /* registers of the sums of a fragment, four */
 int matrix_registers(const MatrixTile *t, DType type, const Target *target);
 /* wide: a warp passes on 16 rows of so many columns at a time; elements of its room, which holds them by rows or by columns, and
  * from one of those to the next. */

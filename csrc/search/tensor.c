@@ -219,7 +219,8 @@ static bool fits(const MakeEnv *m, const TensorPlan *p, const int64_t *x) {
   if (by_lanes(p) && products > LANE_PRODUCTS) return false;
   int64_t threads = matrix_threads(&t), regs = matrix_registers(&t, p->v.type, target(m));
   if (threads > hw.max_threads_per_block) return false;
-  if (threads * regs > target(m)->gpu.regs) return false; /* they would spill */
+  if (threads * regs > target(m)->gpu.regs || (regs > GPU_MAX_REGS && !by_lanes(p)))
+    return false; /* they would spill */
   if (matrix_staged(&t, p->v.type, target(m)) && (t.stages > STAGED_STAGES || regs > GPU_MAX_REGS)) return false;
   int64_t blocks = sides(p, x, &rows, &cols);
   if (i64_ceildiv(cols, x[1]) > GPU_GRID_YZ || p->v.batch.size * x[7] > GPU_GRID_YZ)

@@ -197,9 +197,12 @@ def test_all_convolutions(shape, dtype, out, layout, transposed):
 def test_three_terms():
     verify(product(34, 21, 43, "float32"), (32, 32, 32), (16, 16), terms=3)
     verify(convolution("NHWC", *SHAPES[1], "float32"), (32, 32, 16), (16, 32), 2, split=2, terms=3)
+    verify(product(34, 21, 150, "float32"), (16, 24, 72), (16, 24), 2, terms=3)  # an odd number of steps, added up at 64 and 72
+    verify(product(34, 24, 260, "float32"), (32, 24, 128), (16, 24), 3, True, terms=3, wide=True)
+    verify(product(34, 21, 150, "float32"), (32, 32, 8), (16, 16), 3, split=4, terms=3, target=_core.Target("cuda", sm=80))
     tensors = product(20, 24, 40, "float32")
-    s = scheduled(tensors[-1], (16, 16, 16), (16, 8), 2, False, 2, 3)
-    assert "split 2, float32x3" in str(s) and "(16, 8), 2, False, 2, 3)" in s._core.python()
+    s = scheduled(tensors[-1], (16, 16, 16), (16, 16), 2, False, 2, 3)
+    assert "split 2, float32x3" in str(s) and "(16, 16), 2, False, 2, 3)" in s._core.python()
     again = te.create_schedule(s.outputs)
     again.apply_steps(s.steps())
     assert again.steps() == s.steps() and str(again) == str(s)
@@ -207,7 +210,7 @@ def test_three_terms():
     if there:
         source = _core.program(s._core, tensors, CUDA, "f")[0]
         kinds = re.findall(r"ns_mma_((?:low|high)_(?:low|high))\(&", source)
-        assert kinds == ["low_high", "high_low", "high_high"] * 2  # a product for each of two steps along k
+        assert kinds == ["low_high"] * 2 + ["high_low"] * 2 + ["high_high"] * 2 + kinds[6:] and kinds[6:] == kinds[:6]  # two steps along k
         assert _core.build_report(CUDA, _core.build(CUDA, source, 0, "")[0])["local_bytes"] == 0
     half = product(20, 24, 40)
     refused(scheduled(half[-1], (16, 16, 16), (16, 8), terms=3), half, "is one of TF32")

@@ -244,7 +244,7 @@ class SketchPolicy(SearchPolicy):
         are in int32, 2 those of float32 as well, whose factors are rounded to TF32 (10 bits behind the first), if `task.math` is
         "tf32" (from 8.0 on), 3 instead with three such products for one, if it is "float32x3" or "tf32"; "auto": 2 or 3 for tasks of these
         modes, 1 for others. ``lane_products``: 1 adds such
-        programs for float32 that stays float32, in which slices of the factors are copied while others are multiplied, by the
+        programs for float32 that stays float32 or may be "float32x3", in which slices of the factors are copied while others are multiplied, by the
         threads themselves, and blocks may share a sum; 0: never. ``warpgroups``:
         1 adds programs that do this by instructions of four warps (``wgmma``, compute capability 9.0), for which TF32 factors
         are cut off, not rounded, 2 such of two slices at a time as well; 0: never. ``wide_stores``: 1 lets programs on tensor
