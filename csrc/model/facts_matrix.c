@@ -37,7 +37,7 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   bool lanes = matrix_lanes(t);
   int bytes = dtype_bytes(v.type);
   double step = 32.0 / bytes, warps = matrix_threads(t) / (double)GPU_WARP,
-         sums = (double)t->warp_m * t->warp_n / matrix_team(t) * matrix_sums(t) / 4;
+         sums = (double)t->warp_m * t->warp_n / matrix_team(t) * matrix_sums(t) / MMA_SUMS;
   double rows = (double)i64_ceildiv(v.m.size, t->block_m), cols = (double)i64_ceildiv(v.n.size, t->block_n),
          tiles = (double)i64_ceildiv(i64_ceildiv(v.k.size, t->block_k), t->split), batch = (double)v.batch.size;
   double slice = (double)(t->block_m + t->block_n) * t->block_k * bytes;
