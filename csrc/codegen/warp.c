@@ -116,17 +116,60 @@ const char *gen_mma(Gen *g, MmaType t) {
                       "(%s *c, const unsigned int *a, const unsigned int *b) {\n%s}\n", number(m->sum).c, sb_str(&b));
 }
 
-/* The address that a place in this block's shared memory has in another block of the cluster. */
-static const char *cluster_helper(Gen *g, DType type) {
-  Number n = number(type);
+/* ---- clusters ----
+ * No fence waits for what a block has stored in global memory: a barrier of shared memory counts the bytes that arrive. Others must see
+ * it as initialised, for which there is a fence of its own; so the cluster's barrier orders nothing else (relaxed). */
+
+static const char *cluster_begin_helper(Gen *g) {
   return gen_function(
-      g, "void", arena_printf(g->a, "ns_cluster_read_%s", n.ptx),
-      "(%s *to, const %s *from, unsigned int block) {\n"
-      "  unsigned int at;\n"
-      "  asm volatile(\"mapa.shared::cluster.u32 %%0, %%1, %%2;\" : \"=r\"(at) :\n"
-      "               \"r\"((unsigned int)__cvta_generic_to_shared(from)), \"r\"(block));\n"
-      "  asm volatile(\"ld.shared::cluster.%s %%0, [%%1];\" : \"=%s\"(*to) : \"r\"(at) : \"memory\");\n}\n",
-      n.c, n.c, n.ptx, n.reg);
+      g, "void", "ns_cluster_begin",
+      "(void *arrivals, unsigned int bytes) {\n"
+      "  if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0)\n"
+      "    asm volatile(\"mbarrier.init.shared::cta.b64 [%%0], 1;\\n\"\n"
+      "                 \"fence.mbarrier_init.release.cluster;\\n\"\n"
+      "                 \"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%%0], %%1;\" ::\n"
+      "                 \"r\"((unsigned int)__cvta_generic_to_shared(arrivals)), \"r\"(bytes) : \"memory\");\n"
+      "  __syncwarp();\n"
+      "  asm volatile(\"barrier.cluster.arrive.relaxed.aligned;\" ::: \"memory\");\n}\n");
+}
+
+static const char *cluster_arrived_helper(Gen *g) {
+  return gen_function(g, "void", "ns_cluster_arrived",
+                      "(const void *arrivals) {\n"
+                      "  unsigned int there;\n"
+                      "  do\n"
+                      "    asm volatile(\"{\\n.reg .pred p;\\n\"\n"
+                      "                 \"mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%%1], 0;\\n\"\n"
+                      "                 \"selp.u32 %%0, 1, 0, p;\\n}\" : \"=r\"(there) :\n"
+                      "                 \"r\"((unsigned int)__cvta_generic_to_shared(arrivals)) : \"memory\");\n"
+                      "  while (!there);\n}\n");
+}
+
+/* The address that a place in this block's shared memory has in another block of the cluster. */
+static const char *cluster_place_helper(Gen *g) {
+  return gen_function(g, "unsigned int", "ns_cluster_place",
+                      "(const void *here, unsigned int block) {\n"
+                      "  unsigned int there;\n"
+                      "  asm(\"mapa.shared::cluster.u32 %%0, %%1, %%2;\" : \"=r\"(there) :\n"
+                      "      \"r\"((unsigned int)__cvta_generic_to_shared(here)), \"r\"(block));\n"
+                      "  return there;\n}\n");
+}
+static const char *cluster_send_helper(Gen *g, DType type, int n) {
+  Number num = number(type);
+  const char *place = cluster_place_helper(g), *vector = n == 1 ? "" : n == 2 ? ".v2" : ".v4";
+  return gen_function(
+      g, "void", arena_printf(g->a, "ns_cluster_send_%s_%d", num.ptx, n),
+      "(const void *to, const void *arrivals, unsigned int block, %s) {\n"
+      "  asm volatile(\"st.async.shared::cluster.mbarrier::complete_tx::bytes%s.%s [%%0], %s%s%s, [%%1];\" ::\n"
+      "               \"r\"(%s(to, block)), \"r\"(%s(arrivals, block)), %s : \"memory\");\n}\n",
+      operands(g, arena_printf(g->a, "%s v#", num.c), 0, n), vector, num.ptx, n > 1 ? "{" : "", operands(g, "%#", 2, n),
+      n > 1 ? "}" : "", place, place, operands(g, arena_printf(g->a, "\"%s\"(v#)", num.reg), 0, n));
+}
+static void cluster_send(Gen *g, ExprId e) {
+  enum { BEFORE = 3 }; /* the values */
+  int n = ir_node(g->c, e)->n - BEFORE;
+  const char *send = cluster_send_helper(g, ir_type(g->c, ir_kid(g->c, e, BEFORE)), n);
+  gen_form(g, e, "%s(&$l0, &$l1, $t2, %s)", send, operands(g, "$t#", BEFORE, n));
 }
 
 /* The barriers make one thread's fences those of all: what its block has stored comes before the count, what others have stored before
@@ -238,17 +281,11 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
   case IN_GROUP_WAIT: group_wait(g, e); break;
   case IN_GROUP_SEES: order(g, e, "fence.proxy.async.shared::cta"); break;
   case IN_WARP_SYNC: sb_puts(g->o, "__syncwarp()"); break;
-  case IN_CLUSTER_SYNC:
-    sb_puts(g->o,
-            "asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\" \"barrier.cluster.wait.acquire.aligned;\" ::: "
-            "\"memory\")");
-    break;
+  case IN_CLUSTER_BEGIN: gen_form(g, e, "%s(&$l1, $t2)", cluster_begin_helper(g)); break;
+  case IN_CLUSTER_HERE: order(g, e, "barrier.cluster.wait.acquire.aligned"); break;
+  case IN_CLUSTER_ARRIVED: gen_form(g, e, "%s(&$l0)", cluster_arrived_helper(g)); break;
+  case IN_CLUSTER_SEND: cluster_send(g, e); break;
   case IN_LAST_BLOCK: gen_form(g, e, "%s(&$l0, &$l1, $t2)", last_helper(g)); break;
-  case IN_CLUSTER_READ: {
-    DType t = ir_buffer(g->c, ir_node(g->c, ir_kid(g->c, e, 0))->sym)->type;
-    gen_form(g, e, "%s(&$l0, &$l1, $t2)", cluster_helper(g, t));
-    break;
-  }
   default: {
     MmaType type = (MmaType)gen_const(g, ir_kid(g->c, e, 0), "type of a product");
     if (type == MMA_TF32X3) err_raise(g->err, NS_ERR_INTERNAL, "a product in three terms is a statement (three.c)");

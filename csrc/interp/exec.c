@@ -62,8 +62,8 @@ void exec_leaf(Run *r, const Stmt *s) {
     const ExprNode *n = r->node + s->u.eval.e;
     if (n->kind == IR_CALL && (n->sym == IN_SYNC_SHARED || n->sym == IN_ALLREDUCE))
       err_raise(r->err, NS_ERR_VALUE, "a barrier or a reduction across threads outside of a GPU kernel");
-    if (n->kind == IR_CALL && n->sym == IN_CLUSTER_READ) {
-      cluster_read(r, r->kid + n->kid0);
+    if (n->kind == IR_CALL && n->sym == IN_CLUSTER_SEND) {
+      cluster_send(r, n);
       return;
     }
     if (n->kind == IR_CALL && n->sym == IN_PREFETCH) { /* nothing but an address, which must be one */

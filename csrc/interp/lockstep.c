@@ -30,8 +30,8 @@ static bool waits(Run *r, const Stmt *s) {
   Stmt **kid;
   if (s->kind == ST_ALLOC && ir_buffer(r->c, s->u.alloc.buf)->scope == SC_SHARED) return true;
   if (s->kind == ST_STORE && r->implied && ir_buffer(r->c, s->u.store.buf)->scope == SC_SHARED) return true;
-  if (st_calls(r->c, s, IN_SYNC_SHARED) || st_calls(r->c, s, IN_ALLREDUCE) || is_warp_op(r, s) ||
-      st_calls(r->c, s, IN_CLUSTER_SYNC) || st_calls(r->c, s, IN_LAST_BLOCK))
+  if (st_calls(r->c, s, IN_SYNC_SHARED) || st_calls(r->c, s, IN_ALLREDUCE) || is_warp_op(r, s) || is_cluster_op(r, s) ||
+      st_calls(r->c, s, IN_LAST_BLOCK))
     return true;
   for (int i = 0; (e = st_expr(s, i)); i++)
     if (expr_waits(r, *e)) return true;
@@ -294,10 +294,9 @@ void exec_all(Run *r, const Stmt *s, const bool *on) {
     else if (st_calls(r->c, s, IN_SYNC_SHARED)) {
       if (!all_on(r, on)) finding(r, FD_BARRIER, 0, "a barrier is not reached by all threads of the block");
       r->epoch++;
-    } else if (st_calls(r->c, s, IN_CLUSTER_SYNC)) {
-      if (!all_on(r, on)) finding(r, FD_BARRIER, 3, "a barrier of the cluster is not reached by all threads");
-      cluster_wait(r);
-    } else if (st_calls(r->c, s, IN_LAST_BLOCK))
+    } else if (is_cluster_op(r, s))
+      exec_cluster(r, s, all_on(r, on));
+    else if (st_calls(r->c, s, IN_LAST_BLOCK))
       exec_count(r, s, on);
     else
       leaf(r, s, on);

@@ -119,6 +119,7 @@ typedef struct {
   int64_t at; /* -1: out of bounds, a finding */
 } Spot; /* first of the elements that an instruction reads or writes */
 Spot operand_spot(Run *r, ExprId load, bool write);
+void check_aligned(Run *r, ExprId load, Spot p, int64_t n); /* n elements that are copied at once */
 Val operand_take(Run *r, Spot p, int64_t i);
 void operand_put(Run *r, Spot p, int64_t i, Val v);
 /* group.c: products of warpgroups, which take their time */
@@ -127,13 +128,14 @@ void exec_group(Run *r, const ExprNode *call, int first); /* by the warpgroup th
 void group_sees(Run *r);   /* this thread's stores up to now are seen by products behind the next barrier */
 void group_stored(Run *r); /* this thread has stored in shared memory */
 void end_groups(Run *r);           /* a block begins: nothing is under way */
-/* cluster.c: blocks that read each other's shared memory */
+/* cluster.c: blocks that send each other values */
 struct Cluster *cluster_begin(Run *r, const Stmt *kernel);
 void cluster_run(Run *r, const Stmt *s, int64_t z, int32_t serial, const bool *on); /* the blocks from z on */
 int cluster_size(const Run *r);
 bool cluster_past(const Run *r); /* what follows is for the second time that the block runs */
-void cluster_wait(Run *r);
-void cluster_read(Run *r, const ExprId *args);
+bool is_cluster_op(const Run *r, const Stmt *s); /* by all threads of a block: it begins, the others have, all has arrived */
+void exec_cluster(Run *r, const Stmt *s, bool all_on);
+void cluster_send(Run *r, const ExprNode *call); /* by one thread */
 /* last.c: blocks that count themselves, the last of which goes on */
 void counts_begin(Run *r, const Stmt *kernel);
 void counts_block(Run *r); /* a block begins */

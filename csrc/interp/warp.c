@@ -95,7 +95,7 @@ static int64_t copy_length(Run *r, ExprId n, int size) {
     err_raise(r->err, NS_ERR_VALUE, "a copy of %lld bytes; 4, 8 and 16 are possible", (long long)bytes);
   return count;
 }
-static void check_aligned(Run *r, ExprId load, Spot p, int64_t n) {
+void check_aligned(Run *r, ExprId load, Spot p, int64_t n) {
   if (p.at >= 0 && p.at % n)
     finding(r, FD_BOUNDS, r->node[load].sym, "a copy of %lld bytes from or to '%s' is not aligned",
             (long long)(n * p.mem->size), ir_buffer(r->c, r->node[load].sym)->name);

@@ -93,8 +93,14 @@ typedef enum {
   IN_GROUP_WAIT,
   IN_GROUP_SEES,      /* products behind the next barrier see what this thread has stored in shared memory */
   IN_WARP_SYNC,       /* all lanes of a warp: each sees what the others have stored in shared memory */
-  IN_CLUSTER_SYNC,    /* all threads of all blocks of the cluster */
-  IN_CLUSTER_READ,    /* LOAD local, LOAD shared, n: 4 bytes, a number, that lie there in block n of the cluster */
+  /* of blocks that are a cluster, the first three by all threads of each:
+   * LOAD shared to, LOAD shared arrivals, bytes: so many will be sent to this block, in all, into the array that `to` is in, which nobody
+   * else touches until they are there; arrivals, 8 bytes, counts them */
+  IN_CLUSTER_BEGIN,
+  IN_CLUSTER_HERE,    /* until all blocks of the cluster have begun: now others may be sent to */
+  IN_CLUSTER_ARRIVED, /* LOAD shared arrivals: until all that is sent to this block is there, for all its threads to see */
+  /* LOAD shared to, LOAD shared arrivals, n, values: one, two or four numbers of 4 bytes are put there in block n of the cluster */
+  IN_CLUSTER_SEND,
   /* LOAD local, LOAD global, n, by all threads of a block: it is one more of the n blocks that the counter there counts, from 0. The
    * last sees what the others stored before, gets a 1 where others get a 0, and leaves 0 for the next launch. Both are int32. */
   IN_LAST_BLOCK,

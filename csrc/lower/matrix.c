@@ -234,6 +234,7 @@ static Stmt *start(Mx *x) {
     s = seq(x, s, mx_copy(x, &x->b, num(x, i), num(x, i), COPY));
     s = seq(x, s, mx_commit(x));
   }
+  if (x->clustered) s = seq(x, s, mx_receives(x)); /* while the copies are on their way */
   return x->sets < 2 ? s : seq(x, s, seq(x, next_slice(x), fragments(x, 0, num(x, 0), num(x, 0))));
 }
 
@@ -452,18 +453,20 @@ static void begin(Mx *x) {
     ir_buffer(x->c, x->counts)->keeps = true;
   }
   if (!x->clustered && x->t.teams == 1) return;
-  x->mine = array(x, "sums.shared", x->v.sums, SC_SHARED, (int64_t)x->sums * x->threads);
-  if (x->clustered) x->other = array(x, "sum.of.block", x->v.sums, SC_LOCAL, x->keeps);
+  x->shared = array(x, "sums.shared", x->v.sums, SC_SHARED,
+                    x->clustered ? matrix_cluster_sums(&x->t) : (int64_t)x->sums * x->threads);
+  if (x->clustered) x->arrivals = array(x, "arrivals", DT_I64, SC_SHARED, 1);
   x->total = array(x, "total", x->v.sums, SC_LOCAL, x->keeps);
 }
 
 static Stmt *kernel(Mx *x) {
   BufferId sums = x->acc;
   Stmt *s = seq(x, seq(x, start(x), steps(x)), unpacked(x));
-  s = seq(x, s, x->mine ? mx_add_up_here(x) : x->last ? NULL : mx_results(x));
+  s = seq(x, s, x->shared ? mx_add_up_here(x) : x->last ? NULL : mx_results(x));
   if (x->last) s = seq(x, s, mx_last(x));
   bool fragments = mx_lanes(x) || !(mx_plain(x) || mx_grouped(x));
-  BufferId local[] = {sums,
+  BufferId local[] = {x->arrivals, /* the innermost array of shared memory comes last, and may be of any size */
+                      sums,
                       x->units == sums ? 0 : x->units,
                       fragments ? x->fa : 0,
                       fragments ? x->fb : 0,
@@ -471,8 +474,7 @@ static Stmt *kernel(Mx *x) {
                       x->b.async ? 0 : x->b.passing,
                       x->a.shared,
                       x->b.shared,
-                      x->mine,
-                      x->other,
+                      x->shared,
                       x->total,
                       x->passing,
                       x->last,

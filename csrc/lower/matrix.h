@@ -37,7 +37,9 @@ typedef struct {
   bool clustered;
   BufferId acc, units; /* sums; what tensor cores add to: acc, or pairs of float16 */
   BufferId fa, fb, partial, place; /* place: of the slice at hand, where it is counted */
-  BufferId mine, other, total; /* of teams, or blocks, that add up among themselves */
+  /* teams, or blocks, that add up among themselves: sums of all of them in shared memory, how much of that has arrived from other
+   * blocks, and the sum of these sums */
+  BufferId shared, arrivals, total;
   BufferId passing;            /* results on their way to wide stores */
   BufferId counts, last; /* the last block adds up: how many of each tile are done; is it this one? 0: others add up */
 } Mx;
@@ -123,6 +125,7 @@ Stmt *mx_commit(Mx *x); /* what was copied is one group; NULL: nothing is on its
 
 /* ---- matrix_results.c: what becomes of the sums ---- */
 Stmt *mx_results(Mx *x);     /* the block's sums, or parts of sums, are stored */
+Stmt *mx_receives(Mx *x);    /* a cluster's block begins: others will send it their sums */
 Stmt *mx_add_up_here(Mx *x); /* a block's teams, and a cluster's blocks, add up among themselves */
 Stmt *mx_add_up(Mx *x);      /* the second kernel of a split sum */
 double mx_parts(const Mx *x); /* elements of the workspace of parts */

@@ -184,23 +184,18 @@ Stmt *mx_add_up(Mx *x) {
   return around(x, block, around(x, thread, st_alloc(c, x->acc, s)));
 }
 
-static Stmt *all_have_stored(Mx *x) { return x->clustered ? call(x, IN_CLUSTER_SYNC, 0, NULL) : low_barrier(x->c); }
+/* ---- a block's teams, and a cluster's blocks, add up among themselves ---- */
 
-/* total += what block `part` of the cluster, or this one, has at an index of its sums. */
-static Stmt *add_of(Mx *x, Loop i, ExprId from, ExprId part) {
-  ExprId at = var(x, i.v), total = element(x, x->total, at), mine = element(x, x->mine, from);
-  if (!x->clustered) return around(x, i, store(x, x->total, at, ex_add(x->c, total, mine)));
-  ExprId args[] = {element(x, x->other, at), mine, part};
-  Stmt *add = store(x, x->total, at, ex_add(x->c, total, element(x, x->other, at)));
-  return seq(x, around(x, i, call(x, IN_CLUSTER_READ, 3, args)), around(x, i, add));
-}
-
-/* A thread adds up every so manieth group of neighbours. */
+/* Groups of neighbours go round the blocks, and a block's round its teams: in its turn a thread adds up one of them. */
 static int groups(const Mx *x) { return x->sums / x->keeps; }
-static int adders(const Mx *x) { return (x->clustered ? x->t.split : 1) * x->t.teams; }
+static int blocks(const Mx *x) { return x->clustered ? x->t.split : 1; }
+static int adders(const Mx *x) { return blocks(x) * x->t.teams; }
+static ExprId group_of_block(Mx *x, Loop turn) {
+  return ex_add(x->c, scaled(x, var(x, turn.v), x->t.teams), mx_team(x));
+}
 static ExprId group_at(Mx *x, Loop turn) {
-  ExprId first = x->clustered ? ex_add(x->c, scaled(x, x->part, x->t.teams), mx_team(x)) : mx_team(x);
-  return tidy(x, ex_add(x->c, scaled(x, var(x, turn.v), adders(x)), first));
+  ExprId group = scaled(x, group_of_block(x, turn), blocks(x));
+  return tidy(x, x->clustered ? ex_add(x->c, group, x->part) : group);
 }
 static Stmt *if_there_is(Mx *x, ExprId group, Stmt *s) {
   return groups(x) % adders(x) ? st_if(x->c, less(x, group, groups(x)), false, s, NULL) : s;
@@ -212,39 +207,73 @@ static Stmt *store_group(Mx *x, ExprId group, ExprId at) {
                     result_col(x, tidy(x, rest(x, tile, x->in_row))), at);
 }
 
-/* A block's teams, and a cluster's blocks, add up among themselves: each thread leaves its sums in its block's shared memory, and
- * adds up its groups of all teams and blocks, in their order. Nobody leaves before all have read. Where the last block goes on with
- * the groups they take the place of the sums. */
-Stmt *mx_add_up_here(Mx *x) {
+/* Where the sum z of a thread is that its block's teams leave. */
+static ExprId left_at(Mx *x, ExprId z, ExprId thread) { return ex_add(x->c, scaled(x, z, x->threads), thread); }
+static Stmt *leave_sums(Mx *x) {
+  Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
+  Stmt *s = store(x, x->shared, left_at(x, var(x, z.v), var(x, x->tid)), element(x, x->acc, var(x, z.v)));
+  return seq(x, slices_done(x), seq(x, around(x, z, s), low_barrier(x->c)));
+}
+
+/* Where a block finds what a thread of block `part` has of a group that is so manieth of its own: a thread's neighbours are sent at
+ * once, and neighbouring threads send to neighbouring places. */
+static ExprId sent_to(Mx *x, ExprId part, ExprId group, ExprId thread) {
+  ExprId line = ex_add(x->c, scaled(x, part, i64_ceildiv(groups(x), blocks(x))), group);
+  return scaled(x, ex_add(x->c, scaled(x, line, x->threads), thread), x->keeps);
+}
+Stmt *mx_receives(Mx *x) {
+  int of_all = groups(x) / blocks(x), more = groups(x) % blocks(x);
+  int64_t bytes = (int64_t)blocks(x) * x->threads * x->keeps * dtype_bytes(x->v.sums); /* of a group */
+  ExprId own = more ? ex_select(x->c, less(x, x->part, more), num(x, of_all + 1), num(x, of_all)) : num(x, of_all);
+  ExprId args[] = {element(x, x->shared, num(x, 0)), element(x, x->arrivals, num(x, 0)), scaled(x, own, bytes)};
+  return call(x, IN_CLUSTER_BEGIN, 3, args);
+}
+/* To itself, too, so that it has all sums in one place. */
+static Stmt *send_sums(Mx *x) {
+  Loop g = loop(x, "group", groups(x), FOR_UNROLLED);
+  ExprId group = var(x, g.v), place = sent_to(x, x->part, quot(x, group, blocks(x)), var(x, x->tid)),
+         arrivals = element(x, x->arrivals, num(x, 0));
+  ExprId args[3 + LANE_STEP] = {element(x, x->shared, place), arrivals, tidy(x, rest(x, group, blocks(x)))};
+  for (int i = 0; i < x->keeps; i++)
+    args[3 + i] = element(x, x->acc, ex_add(x->c, scaled(x, group, x->keeps), num(x, i)));
+  Stmt *s = around(x, g, call(x, IN_CLUSTER_SEND, 3 + x->keeps, args));
+  return seq(x, call(x, IN_CLUSTER_HERE, 0, NULL), seq(x, s, call(x, IN_CLUSTER_ARRIVED, 1, &arrivals)));
+}
+
+/* The sum of what all blocks and teams have of a group, in their order. */
+static Stmt *add_up_group(Mx *x, Loop turn) {
   IrCtx *c = x->c;
-  int w = x->keeps, blocks = x->clustered ? x->t.split : 1, teams = x->t.teams;
-  Loop z = loop(x, "z", x->sums, FOR_UNROLLED), turn = loop(x, "turn", i64_ceildiv(groups(x), adders(x)), FOR_UNROLLED),
-       zero = loop(x, "z", w, FOR_UNROLLED), part = loop(x, "part", blocks, FOR_UNROLLED),
-       team = loop(x, "team", teams, FOR_UNROLLED), i = loop(x, "i", w, FOR_UNROLLED);
-  Stmt *keep =
-      store(x, x->mine, ex_add(c, scaled(x, var(x, z.v), x->threads), var(x, x->tid)), element(x, x->acc, var(x, z.v)));
-  Stmt *s = slices_done(x); /* copies of nothing were on their way to them */
-  s = seq(x, seq(x, s, around(x, z, keep)), all_have_stored(x));
-  ExprId group = group_at(x, turn);
-  ExprId from = scaled(x, ex_add(c, scaled(x, group, w), var(x, i.v)), x->threads);
-  from = ex_add(c, from, ex_add(c, scaled(x, var(x, team.v), x->threads / teams), mx_member(x)));
-  Stmt *sum = around(x, part, around(x, team, add_of(x, i, from, var(x, part.v))));
-  sum = seq(x, around(x, zero, store(x, x->total, var(x, zero.v), ex_zero(c, x->v.sums))), sum);
+  int w = x->keeps, teams = x->t.teams;
+  Loop zero = loop(x, "z", w, FOR_UNROLLED), part = loop(x, "part", blocks(x), FOR_UNROLLED),
+       team = loop(x, "team", teams, FOR_UNROLLED), i = loop(x, "i", w, x->clustered ? FOR_VECTOR : FOR_UNROLLED);
+  ExprId thread = ex_add(c, scaled(x, var(x, team.v), x->threads / teams), mx_member(x)), at = var(x, i.v);
+  ExprId from = x->clustered ? ex_add(c, sent_to(x, var(x, part.v), group_of_block(x, turn), thread), at)
+                             : left_at(x, ex_add(c, scaled(x, group_at(x, turn), w), at), thread);
+  Stmt *add = store(x, x->total, at, ex_add(c, element(x, x->total, at), element(x, x->shared, from)));
+  return seq(x, around(x, zero, store(x, x->total, var(x, zero.v), ex_zero(c, x->v.sums))),
+             around(x, part, around(x, team, around(x, i, add))));
+}
+
+/* Each thread leaves its sums in its block's shared memory, or sends each group to the block that adds it up, which nobody waits for:
+ * a block ends when it has received and stored what is its own. Where the last block goes on with the groups they take the place of the
+ * sums. */
+Stmt *mx_add_up_here(Mx *x) {
+  Loop turn = loop(x, "turn", i64_ceildiv(groups(x), adders(x)), FOR_UNROLLED),
+       e = loop(x, "e", x->keeps, FOR_UNROLLED);
+  ExprId group = group_at(x, turn), to = ex_add(x->c, scaled(x, var(x, turn.v), x->keeps), var(x, e.v));
+  Stmt *sum = add_up_group(x, turn), *s = x->clustered ? send_sums(x) : leave_sums(x);
   BufferId sums = x->acc;
   x->acc = x->total;
-  Loop e = loop(x, "e", w, FOR_UNROLLED);
-  ExprId to = ex_add(c, scaled(x, var(x, turn.v), w), var(x, e.v));
   sum = seq(x, sum,
             x->last ? around(x, e, store(x, sums, to, element(x, x->total, var(x, e.v))))
                     : store_group(x, group, num(x, 0)));
   x->acc = sums;
-  s = seq(x, s, around(x, turn, if_there_is(x, group, sum)));
-  return x->clustered ? seq(x, s, call(x, IN_CLUSTER_SYNC, 0, NULL)) : s;
+  return seq(x, s, around(x, turn, if_there_is(x, group, sum)));
 }
 
 /* ---- the last block ---- */
 
-static int kept(const Mx *x) { return x->mine ? (int)i64_ceildiv(groups(x), adders(x)) * x->keeps : x->sums; }
+static int kept(const Mx *x) { return x->shared ? (int)i64_ceildiv(groups(x), adders(x)) * x->keeps : x->sums; }
 double mx_parts(const Mx *x) {
   if (x->last) return (double)x->blocks * x->threads * kept(x);
   return (double)x->t.split * (double)x->v.batch.size * (double)x->v.m.size * (double)x->v.n.size;
@@ -300,6 +329,6 @@ static Stmt *store_groups(Mx *x) {
 Stmt *mx_last(Mx *x) {
   ExprId last = element(x, x->last, num(x, 0)), args[] = {last, element(x, x->counts, x->tile), num(x, x->t.split)};
   Stmt *s = seq(x, leave_part(x), call(x, IN_LAST_BLOCK, 3, args));
-  Stmt *results = seq(x, add_parts(x), x->mine ? store_groups(x) : mx_results(x));
+  Stmt *results = seq(x, add_parts(x), x->shared ? store_groups(x) : mx_results(x));
   return seq(x, s, st_if(x->c, ex_bin(x->c, IR_NE, last, num(x, 0)), false, results, NULL));
 }

@@ -87,7 +87,7 @@ typedef struct {
   double l2;      /* of the cache's bandwidth: neighbouring blocks ask for the same lines */
   double fill;    /* until a slice is there, of the time that the cache needs for it */
   double add_up;  /* a second kernel that adds up parts */
-  double cluster; /* blocks that add up among themselves: two waits */
+  double cluster; /* blocks that add up among themselves: their waits */
 } Shared;
 static const Shared CORES = {3.1, 1.3, LAUNCH + 1.7e-6, 1.1e-6}, THREE = {2.6, 1.64, 2.2e-6, 2.0e-6},
                     LANES = {1.9, 2.0, LAUNCH, 2.9e-6};

@@ -123,13 +123,22 @@ bool matrix_clustered(const MatrixTile *t, const Target *target) {
   return t->split > 1 && !t->last && t->split <= GPU_CLUSTER && has(target, GPU_CLUSTERS);
 }
 
-/* Sums on their way come where slices of their type were. */
+/* Each block adds up every so manieth group of neighbours, of which a thread has at most LANE_STEP. */
+int64_t matrix_cluster_sums(const MatrixTile *t) {
+  int keeps = matrix_lanes(t) && matrix_lane_columns(t) % LANE_STEP == 0 ? LANE_STEP : 2,
+      groups = t->warp_m * t->warp_n / matrix_team(t) / keeps;
+  return i64_ceildiv(groups, t->split) * keeps * t->split * matrix_threads(t);
+}
+
+/* Sums on their way come where slices of their type were; but others send theirs before a block is done with its slices. */
+enum { ARRIVALS = 16 }; /* bytes of a count of 8 */
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target) {
   int64_t line = (int64_t)t->stages * t->block_k * dtype_bytes(type);
   int64_t slices[] = {line * t->block_m, line * t->block_n}, all = slices[0] + slices[1];
-  int64_t sums = matrix_clustered(t, target) || t->teams > 1 ? (int64_t)t->block_m * t->block_n * t->teams
-                 : t->wide ? (int64_t)matrix_threads(t) / GPU_WARP * matrix_wide_room(t)
-                           : 0;
+  if (matrix_clustered(t, target)) return all + matrix_cluster_sums(t) * dtype_bytes(DT_F32) + ARRIVALS;
+  int64_t sums = t->teams > 1 ? (int64_t)t->block_m * t->block_n * t->teams
+                 : t->wide    ? (int64_t)matrix_threads(t) / GPU_WARP * matrix_wide_room(t)
+                              : 0;
   sums *= dtype_bytes(DT_F32);
   int there = dtype_eq(type, DT_F32) ? memory_reused(NS_COUNT(slices), slices, sums) : -1;
   return there < 0 ? all + sums : all + (sums > slices[there] ? sums - slices[there] : 0);

@@ -261,6 +261,7 @@ const char *matrix_tile_fault(const MatrixTile *t, DType type);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target);
 /* Do the blocks that share a sum add it up themselves, as a cluster? Else the last of them does, or a second kernel. */
 bool matrix_clustered(const MatrixTile *t, const Target *target);
+int64_t matrix_cluster_sums(const MatrixTile *t); /* that such a block has room for: its own, and those that others send it */
 int matrix_sums(const MatrixTile *t); /* registers of the sums of a fragment, MMA_SUMS */
 /* Of a thread, about: sums, fragments, addresses, slices on their way. */
 int matrix_registers(const MatrixTile *t, DType type, const Target *target);

@@ -171,28 +171,40 @@ static int teardown(void **state) {
   free(f);
   return 0;
 }
-/* Two blocks of four threads leave their numbers in shared memory; B = what the other block left. A letter each: k the number
- * is kept, w all wait, r the other's is read, o it is stored. */
+/* Blocks of four threads, two of which are a cluster, send each other their numbers; B = what arrives. A letter each: b the block
+ * begins and expects 16 bytes, h the others have begun, s each sends its number, a all has arrived, o it is stored. What is wrong: m
+ * more bytes are expected, t two neighbours are sent at once by each thread, n it is sent to a block that there is not, p to places that
+ * there are not, x shared memory is stored to, y it is read and left, e only one thread waits for what arrives. */
 static InterpReport exchange(Fixture *f, const char *what, int64_t blocks, float *out) {
   IrCtx *c = f->c;
   BufferId b = buffer(c, "B", SC_GLOBAL, true, 4 * blocks), s = buffer(c, "S", SC_SHARED, false, 4),
-           l = buffer(c, "L", SC_LOCAL, false, 1);
+           n = buffer(c, "N", SC_SHARED, false, 2), l = buffer(c, "L", SC_LOCAL, false, 1);
   VarId t = var(c, "t"), z = var(c, "z");
-  ExprId tx = ex_var(c, t), bz = ex_var(c, z), zero = ex_i32(c, 0), two = ex_i32(c, 2);
-  ExprId me = ex_add(c, ex_mul(c, bz, ex_i32(c, 4)), tx), other = ex_sub(c, ex_i32(c, 1), ex_fmod(c, bz, two));
-  ExprId args[] = {load(c, l, zero), load(c, s, tx), other};
+  ExprId tx = ex_var(c, t), bz = ex_var(c, z), zero = ex_i32(c, 0), two = ex_i32(c, 2), four = ex_i32(c, 4);
+  ExprId me = ex_add(c, ex_mul(c, bz, four), tx), other = ex_sub(c, ex_i32(c, 1), ex_fmod(c, bz, two)),
+         value = ex_cast(c, DT_F32, me), arrivals = load(c, n, zero);
   Stmt *body = NULL, *one = NULL;
   for (const char *w = what; *w; w++) {
+    ExprId bytes[] = {load(c, s, zero), arrivals, ex_i32(c, *w == 'm' ? 20 : 16)};
+    ExprId args[] = {load(c, s, *w == 'p' ? ex_add(c, tx, two) : tx), arrivals, *w == 'n' ? two : other, value, value};
+    Stmt *arrived = st_eval(c, ex_call(c, IN_CLUSTER_ARRIVED, DT_I32, 1, &arrivals));
     switch (*w) {
-    case 'k': one = store(c, s, tx, ex_cast(c, DT_F32, me)); break;
-    case 'w': one = st_eval(c, ex_call(c, IN_CLUSTER_SYNC, DT_I32, 0, NULL)); break;
-    case 'r': one = st_eval(c, ex_call(c, IN_CLUSTER_READ, DT_I32, 3, args)); break;
+    case 'b':
+    case 'm': one = st_eval(c, ex_call(c, IN_CLUSTER_BEGIN, DT_I32, 3, bytes)); break;
+    case 'h': one = st_eval(c, ex_call(c, IN_CLUSTER_HERE, DT_I32, 0, NULL)); break;
+    case 's':
+    case 'n':
+    case 'p':
+    case 't': one = st_eval(c, ex_call(c, IN_CLUSTER_SEND, DT_I32, *w == 't' ? 5 : 4, args)); break;
+    case 'a': one = arrived; break;
+    case 'e': one = st_if(c, ex_bin(c, IR_LT, tx, two), false, arrived, NULL); break;
     case 'x': one = store(c, s, tx, ex_flt(c, DT_F32, 7)); break;
-    default: one = store(c, b, me, load(c, l, zero)); break;
+    case 'y': one = store(c, l, zero, load(c, s, tx)); break;
+    default: one = store(c, b, me, load(c, s, tx)); break;
     }
     body = body ? seq(c, body, one) : one;
   }
-  body = st_attr(c, AT_SYNCED, 2, NULL, st_alloc(c, s, st_alloc(c, l, body)));
+  body = st_attr(c, AT_SYNCED, 2, NULL, st_alloc(c, n, st_alloc(c, s, st_alloc(c, l, body))));
   Stmt *k = loop(c, z, blocks, FOR_BLOCK_Z, loop(c, t, 4, FOR_THREAD_X, body));
   BufferId *copy = arena_copy(ir_arena(c), &b, sizeof b);
   Kernel kernel = {.name = "k", .body = k, .n_param = 1, .param = copy, .grid = {1, 1, blocks}, .block = {4, 1, 1}};
@@ -204,16 +216,26 @@ static InterpReport exchange(Fixture *f, const char *what, int64_t blocks, float
 static void clusters(void **state) {
   Fixture *f = *state;
   float out[16];
-  InterpReport r = exchange(f, "kwrow", 4, out);
+  InterpReport r = exchange(f, "bhsao", 4, out);
   assert_int_equal(r.n, 0);
   for (int i = 0; i < 16; i++) assert_true(out[i] == (float)(i % 8 < 4 ? i + 4 : i - 4));
   static const struct {
     const char *what, *finding;
-  } WRONG[] = {{"krow", "not just waited"},
-               {"kwro", "may end while others"},
-               {"kwrxwo", "changes while other blocks"},
-               {"kwwrow", "not just waited"},
-               {"wrow", "never written"}};
+  } WRONG[] = {{"bshao", "may not be ready for that"},
+               {"bhsaso", "may not be ready for that"},
+               {"hsao", "has not begun itself"},
+               {"bhssao", "two values are sent there"},
+               {"bhao", "waits for 16 bytes in 'S', and 0 are sent"},
+               {"mhsao", "waits for 20 bytes in 'S', and 16 are sent"},
+               {"bhtao", "not aligned"},
+               {"bhnao", "in block 2 of 2"},
+               {"bhpao", "out of bounds"},
+               {"bxhsao", "touched before"},
+               {"bhsxao", "touched before"},
+               {"bhysao", "touched before"},
+               {"bhsoao", "never written"},
+               {"bhso", "may end while others"},
+               {"bhseo", "not reached by all threads"}};
   for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
     r = exchange(f, WRONG[i].what, 2, out);
     bool found = false;

@@ -904,7 +904,7 @@ def test_products_that_wrap_are_none():
 
 
 def test_two_products_of_different_kinds():
-    """What both need is told, and blocks of a cluster read sums of either type."""
+    """What both need is told, and blocks of a cluster send sums of either type."""
     p, q = te.placeholder((16, 128), "int8", name="P"), te.placeholder((128, 16), "int8", name="Q")
     u, v = te.placeholder((16, 32), "float16", name="U"), te.placeholder((32, 16), "float16", name="V")
     x, y = te.placeholder((16, 32), "float32", name="X"), te.placeholder((32, 16), "float32", name="Y")
@@ -919,6 +919,6 @@ def test_two_products_of_different_kinds():
         args = [*((u, v) if first is half else (p, q)), x, y, first, single]
         assert s._core.state(args).math() == ("tf32+fp16_accumulation" if first is half else "tf32")
         source = _core.program(s._core, args, CUDA, "f")[0]
-        assert source.count("void ns_cluster_read_") == (1 if first is half else 2)
+        assert source.count("void ns_cluster_send_") == (1 if first is half else 2)
         if _core.build_available("cuda")[0]:
             assert _core.build(_core.Target("cuda", sm=90), source)[0]
