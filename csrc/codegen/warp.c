@@ -166,10 +166,9 @@ static const char *cluster_send_helper(Gen *g, DType type, int n) {
       n > 1 ? "}" : "", place, place, operands(g, arena_printf(g->a, "\"%s\"(v#)", num.reg), 0, n));
 }
 static void cluster_send(Gen *g, ExprId e) {
-  enum { BEFORE = 3 }; /* the values */
-  int n = ir_node(g->c, e)->n - BEFORE;
-  const char *send = cluster_send_helper(g, ir_type(g->c, ir_kid(g->c, e, BEFORE)), n);
-  gen_form(g, e, "%s(&$l0, &$l1, $t2, %s)", send, operands(g, "$t#", BEFORE, n));
+  int n = ir_node(g->c, e)->n - SEND_VALUES;
+  const char *send = cluster_send_helper(g, ir_type(g->c, ir_kid(g->c, e, SEND_VALUES)), n);
+  gen_form(g, e, "%s(&$l0, &$l1, $t2, %s)", send, operands(g, "$t#", SEND_VALUES, n));
 }
 
 /* The barriers make one thread's fences those of all: what its block has stored comes before the count, what others have stored before

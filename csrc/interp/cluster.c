@@ -52,10 +52,9 @@ static void begin(Run *r, const ExprId *k) {
 }
 
 void cluster_send(Run *r, const ExprNode *call) {
-  enum { BEFORE = 3 }; /* the values */
   struct Cluster *x = r->cluster;
   const ExprId *k = r->kid + call->kid0;
-  int n = call->n - BEFORE;
+  int n = call->n - SEND_VALUES;
   if (!x->here || x->arrived || r->node[k[0]].sym != x->buf) {
     finding(r, FD_RACE, r->node[k[0]].sym,
             "a race: '%s' is sent to while blocks of the cluster may not be ready for that",
@@ -77,7 +76,7 @@ void cluster_send(Run *r, const ExprNode *call) {
       if (s->there)
         finding(r, FD_DOUBLE, x->buf, "double write of '%s' element %lld: two values are sent there", name_of(r),
                 (long long)to.at + i);
-      *s = (Sent){ev(r, k[BEFORE + i], 0), true};
+      *s = (Sent){ev(r, k[SEND_VALUES + i], 0), true};
     }
   }
 }

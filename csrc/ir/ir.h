@@ -108,6 +108,7 @@ typedef enum {
   IN_LAUNCH_NEXT,     /* the launch behind may begin, as far as this block is concerned */
   IN_COUNT
 } Intrin;
+enum { SEND_VALUES = 3 }; /* number of the first value among the arguments of IN_CLUSTER_SEND */
 /* By the factors; a data table (intrin.c). TF32X3: hi = x rounded to TF32, lo = x - hi cut off; lo hi + hi lo are added to the MMA_SUMS sums
  * behind those of hi hi.
  * Integers are multiplied and added up exactly, but that sums wrap. Sums of 16 bits are two neighbours in a register of 32. */

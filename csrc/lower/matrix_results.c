@@ -233,10 +233,10 @@ static Stmt *send_sums(Mx *x) {
   Loop g = loop(x, "group", groups(x), FOR_UNROLLED);
   ExprId group = var(x, g.v), place = sent_to(x, x->part, quot(x, group, blocks(x)), var(x, x->tid)),
          arrivals = element(x, x->arrivals, num(x, 0));
-  ExprId args[3 + LANE_STEP] = {element(x, x->shared, place), arrivals, tidy(x, rest(x, group, blocks(x)))};
+  ExprId args[SEND_VALUES + LANE_STEP] = {element(x, x->shared, place), arrivals, tidy(x, rest(x, group, blocks(x)))};
   for (int i = 0; i < x->keeps; i++)
-    args[3 + i] = element(x, x->acc, ex_add(x->c, scaled(x, group, x->keeps), num(x, i)));
-  Stmt *s = around(x, g, call(x, IN_CLUSTER_SEND, 3 + x->keeps, args));
+    args[SEND_VALUES + i] = element(x, x->acc, ex_add(x->c, scaled(x, group, x->keeps), num(x, i)));
+  Stmt *s = around(x, g, call(x, IN_CLUSTER_SEND, SEND_VALUES + x->keeps, args));
   return seq(x, call(x, IN_CLUSTER_HERE, 0, NULL), seq(x, s, call(x, IN_CLUSTER_ARRIVED, 1, &arrivals)));
 }
 

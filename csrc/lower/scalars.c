@@ -23,8 +23,9 @@ static void look(IrCtx *c, ExprId e, void *arg) {
   Scalars *x = arg;
   const ExprNode n = *ir_node(c, e);
   if (n.kind == IR_LOAD && !(n.n == 1 && constant_place(c, ir_kid(c, e, 0)))) keep_array(x, n.sym);
-  if (n.kind != IR_CALL || n.sym < IN_COPY_ASYNC) return; /* instructions that take addresses */
-  for (int i = 0; i < n.n; i++)
+  if (n.kind != IR_CALL || n.sym < IN_COPY_ASYNC) return;    /* instructions that take addresses */
+  int places = n.sym == IN_CLUSTER_SEND ? SEND_VALUES : n.n; /* behind them are values */
+  for (int i = 0; i < places; i++)
     if (ir_kind(c, ir_kid(c, e, i)) == IR_LOAD) keep_array(x, ir_node(c, ir_kid(c, e, i))->sym);
 }
 static bool look_in(IrCtx *c, const Stmt *s, void *arg) {

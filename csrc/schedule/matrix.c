@@ -131,7 +131,7 @@ int64_t matrix_cluster_sums(const MatrixTile *t) {
 }
 
 /* Sums on their way come where slices of their type were; but others send theirs before a block is done with its slices. */
-enum { ARRIVALS = 16 }; /* bytes of a count of 8 */
+enum { ARRIVALS = 8 }; /* bytes of the barrier that counts them */
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target) {
   int64_t line = (int64_t)t->stages * t->block_k * dtype_bytes(type);
   int64_t slices[] = {line * t->block_m, line * t->block_n}, all = slices[0] + slices[1];

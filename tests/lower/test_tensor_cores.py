@@ -119,6 +119,7 @@ def test_clusters():
         source, manifest = _core.program(s._core, tensors, target, "f")
         assert len(json.loads(manifest)["kernels"]) == kernels
         assert ("__cluster_dims__(1, 1, 4)" in source) == ("mapa.shared::cluster" in source) == (kernels == 1)
+        assert "release.aligned" not in source  # a fence of all memory, which waits for stores
         assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
 
 
