@@ -91,6 +91,7 @@ const char *gen_mma(Gen *g, MmaType t); /* name of the function that multiplies 
 const char *gen_to_tf32(Gen *g); /* name of the function that rounds the bits of a float32, on all targets */
 
 /* three.c: prints the products of float32 in three terms that at begins with; returns how many */
+void gen_parts(Gen *g, ExprId e); /* of a factor of three terms */
 int gen_three(Gen *g, int n, const Stmt *const *at);
 
 /* minmax.c */

@@ -16,11 +16,34 @@ static const char HIGH[] = "(unsigned int x) {\n"
 static const char LOW[] = "(unsigned int x) {\n"
                           "  return __float_as_uint(__uint_as_float(x) - __uint_as_float(ns_tf32_high(x)));\n}\n";
 
+static void helpers(Gen *g) {
+  gen_function(g, "unsigned int", "ns_tf32_high", HIGH);
+  gen_function(g, "unsigned int", "ns_tf32_low", LOW);
+}
+
+/* Compilers would make parts where they are used: behind the products that they are to be made beside. */
+void gen_parts(Gen *g, ExprId e) {
+  helpers(g);
+  if (ir_node(g->c, e)->n == 2) {
+    const char *rest =
+        gen_function(g, "void", "ns_rest",
+                     "(unsigned int *low, const unsigned int *x) {\n"
+                     "  *low = __float_as_uint(__uint_as_float(*x) - __uint_as_float(*x & 0xffffe000)) + 0x1000;\n"
+                     "  asm volatile(\"\" : \"+r\"(*low));\n}\n");
+    gen_form(g, e, "%s((unsigned int *)&$l0, (const unsigned int *)&$l1)", rest);
+    return;
+  }
+  const char *parts = gen_function(g, "void", "ns_parts",
+                                   "(unsigned int *high, unsigned int *low, const unsigned int *x) {\n"
+                                   "  *high = ns_tf32_high(*x), *low = ns_tf32_low(*x);\n"
+                                   "  asm volatile(\"\" : \"+r\"(*high), \"+r\"(*low));\n}\n");
+  gen_form(g, e, "%s((unsigned int *)&$l0, (unsigned int *)&$l1, (const unsigned int *)&$l2)", parts);
+}
+
 /* One of the three products. */
 static const char *product(Gen *g, const char *a, const char *b) {
   const char *mma = gen_mma(g, MMA_TF32X3);
-  gen_function(g, "unsigned int", "ns_tf32_high", HIGH);
-  gen_function(g, "unsigned int", "ns_tf32_low", LOW);
+  helpers(g);
   return gen_function(g, "void", arena_printf(g->a, "ns_mma_%s_%s", a, b),
                       "(float *c, const unsigned int *a, const unsigned int *b) {\n"
                       "  unsigned int x[4], y[2];\n"

@@ -118,11 +118,12 @@ const char *gen_mma(Gen *g, MmaType t) {
 
 /* ---- clusters ----
  * No fence waits for what a block has stored in global memory: a barrier of shared memory counts the bytes that arrive. Others must see
- * it as initialised, for which there is a fence of its own; so the cluster's barrier orders nothing else (relaxed). */
+ * it as initialised, for which there is a fence of its own; so the cluster's barrier orders nothing else (relaxed), unless sums come to
+ * lie where this block has read slices. */
 
-static const char *cluster_begin_helper(Gen *g) {
+static const char *cluster_begin_helper(Gen *g, bool late) {
   return gen_function(
-      g, "void", "ns_cluster_begin",
+      g, "void", late ? "ns_cluster_begin_late" : "ns_cluster_begin",
       "(void *arrivals, unsigned int bytes) {\n"
       "  if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0)\n"
       "    asm volatile(\"mbarrier.init.shared::cta.b64 [%%0], 1;\\n\"\n"
@@ -130,7 +131,8 @@ static const char *cluster_begin_helper(Gen *g) {
       "                 \"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%%0], %%1;\" ::\n"
       "                 \"r\"((unsigned int)__cvta_generic_to_shared(arrivals)), \"r\"(bytes) : \"memory\");\n"
       "  __syncwarp();\n"
-      "  asm volatile(\"barrier.cluster.arrive.relaxed.aligned;\" ::: \"memory\");\n}\n");
+      "  asm volatile(\"barrier.cluster.arrive.%s.aligned;\" ::: \"memory\");\n}\n",
+      late ? "release" : "relaxed");
 }
 
 static const char *cluster_arrived_helper(Gen *g) {
@@ -200,12 +202,39 @@ static const char *group_mma_helper(Gen *g, MmaType t, int64_t n, bool turned_a,
       operands(g, "\"+f\"(c[#])", 0, n / 2));
 }
 
+/* The left factor in registers: 64 x 8, of which each warp has a fragment of 16 rows. */
+static const char *group_registers_helper(Gen *g, int64_t n) {
+  return gen_function(
+      g, "void", arena_printf(g->a, "ns_wgmma_registers_%lld", (long long)n),
+      "(float *c, const unsigned int *a, unsigned long long b) {\n"
+      "  asm volatile(\"wgmma.mma_async.sync.aligned.m64n%lldk8.f32.tf32.tf32 {%s}, {%s}, %%%lld, 1, 1, 1;\" :\n"
+      "               %s : %s, \"l\"(b));\n}\n",
+      (long long)n, operands(g, "%#", 0, n / 2), operands(g, "%#", n / 2, 4), (long long)(n / 2 + 4),
+      operands(g, "\"+f\"(c[#])", 0, n / 2), operands(g, "\"r\"(a[#])", 0, 4));
+}
+
 /* Where a tile begins, in units of 16 bytes, beside how it lies. */
 static const char *group_tile_helper(Gen *g) {
   return gen_function(
       g, "unsigned long long", "ns_tile",
-      "(const void *first, unsigned long long form) {\n"
-      "  return (unsigned long long)(((unsigned int)__cvta_generic_to_shared(first) & 0x3ffff) >> 4) | form;\n}\n");
+      "(const void *first, unsigned int units, unsigned long long form) {\n"
+      "  unsigned int low = ((unsigned int)__cvta_generic_to_shared(first) >> 4 | (unsigned int)form) + units;\n"
+      "  return form >> 32 << 32 | low;\n}\n");
+}
+static bool in_registers(Gen *g, ExprId load) { return ir_buffer(g->c, ir_node(g->c, load)->sym)->scope == SC_LOCAL; }
+/* A constant at the end of a place is added to the description: what is left is the same for all products of a slice. */
+static ExprId without_units(Gen *g, ExprId load, int64_t *units) {
+  const ExprNode *n = ir_node(g->c, load);
+  ExprId at = ir_kid(g->c, load, 0);
+  int bytes = dtype_bytes(ir_buffer(g->c, n->sym)->type);
+  *units = 0;
+  if (in_registers(g, load) || n->n != 1 || ir_kind(g->c, at) != IR_ADD || ir_kind(g->c, ir_kid(g->c, at, 1)) != IR_INT)
+    return load;
+  int64_t skip = ir_node(g->c, ir_kid(g->c, at, 1))->u.i * bytes;
+  if (skip % 16) return load;
+  *units = skip / 16;
+  ExprId rest = ir_kid(g->c, at, 0);
+  return ex_load(g->c, (BufferId)n->sym, n->type, 1, &rest);
 }
 
 /* An instruction that orders others; how many groups may be under way, if it has an argument. */
@@ -216,17 +245,27 @@ static void order(Gen *g, ExprId e, const char *ptx) {
 }
 
 static void group_mma(Gen *g, ExprId e) {
-  int64_t k[9];
+  int64_t k[9], units[2];
   uint64_t form[2];
+  ExprId args[9];
   for (int i = 0; i < 9; i++) k[i] = i > 1 && i < 5 ? 0 : gen_const(g, ir_kid(g->c, e, i), "form of a product");
+  for (int i = 0; i < 9; i++) args[i] = ir_kid(g->c, e, i);
   for (int i = 0; i < 2; i++) {
     int64_t line = k[5 + 2 * i], panel = k[6 + 2 * i];
     uint64_t exchange = line == 128 ? 1 : line == 64 ? 2 : 3;
     form[i] = (uint64_t)(panel ? panel / 16 : 1) << 16 | (uint64_t)(8 * line / 16) << 32 | exchange << 62;
+    args[3 + i] = without_units(g, args[3 + i], &units[i]);
   }
-  const char *tile = group_tile_helper(g), *mma = group_mma_helper(g, (MmaType)k[0], k[1], k[6] > 0, k[8] > 0);
-  gen_form(g, e, "%s(&$l2, %s(&$l3, 0x%llxull), %s(&$l4, 0x%llxull))", mma, tile, (unsigned long long)form[0], tile,
-           (unsigned long long)form[1]);
+  const char *tile = group_tile_helper(g);
+  const char *b =
+      arena_printf(g->a, "%s(&$l4, %lld, 0x%llxull)", tile, (long long)units[1], (unsigned long long)form[1]);
+  e = ex_call(g->c, IN_GROUP_MMA, ir_type(g->c, e), 9, args);
+  if (in_registers(g, args[3]))
+    gen_form(g, e, "%s(&$l2, &$l3, %s)", group_registers_helper(g, k[1]), b);
+  else
+    gen_form(g, e, "%s(&$l2, %s(&$l3, %lld, 0x%llxull), %s)",
+             group_mma_helper(g, (MmaType)k[0], k[1], k[6] > 0, k[8] > 0), tile, (long long)units[0],
+             (unsigned long long)form[0], b);
 }
 
 /* Bytes of a copy of elements of the array that operand `of` is in. */
@@ -274,13 +313,16 @@ bool gen_warp(Gen *g, ExprId e, Intrin in) {
     gen_form(g, e, "%s(&$l2, &$l3)", fragment_helper(g, n, turned != 0));
     break;
   }
+  case IN_PARTS: gen_parts(g, e); break;
   case IN_GROUP_MMA: group_mma(g, e); break;
   case IN_GROUP_BEGIN: order(g, e, "wgmma.fence.sync.aligned"); break;
   case IN_GROUP_COMMIT: order(g, e, "wgmma.commit_group.sync.aligned"); break;
   case IN_GROUP_WAIT: group_wait(g, e); break;
   case IN_GROUP_SEES: order(g, e, "fence.proxy.async.shared::cta"); break;
   case IN_WARP_SYNC: sb_puts(g->o, "__syncwarp()"); break;
-  case IN_CLUSTER_BEGIN: gen_form(g, e, "%s(&$l1, $t2)", cluster_begin_helper(g)); break;
+  case IN_CLUSTER_BEGIN:
+    gen_form(g, e, "%s(&$l1, $t2)", cluster_begin_helper(g, gen_const(g, ir_kid(g->c, e, 3), "lateness") != 0));
+    break;
   case IN_CLUSTER_HERE: order(g, e, "barrier.cluster.wait.acquire.aligned"); break;
   case IN_CLUSTER_ARRIVED: gen_form(g, e, "%s(&$l0)", cluster_arrived_helper(g)); break;
   case IN_CLUSTER_SEND: cluster_send(g, e); break;

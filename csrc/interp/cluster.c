@@ -49,6 +49,8 @@ static void begin(Run *r, const ExprId *k) {
   x->begun = true;
   x->buf = r->node[k[0]].sym, x->elems = to.mem->n;
   x->expected = ev_int(r, k[2], "number of bytes");
+  if (ev_int(r, k[3], "lateness"))
+    memset(to.mem->shadow, 0, to.mem->n * sizeof *to.mem->shadow); /* what was there is gone */
 }
 
 void cluster_send(Run *r, const ExprNode *call) {

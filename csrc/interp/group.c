@@ -16,6 +16,8 @@ typedef struct {
   int rows, depth;
   int64_t at[COLS * DEPTH];
   Val v[COLS * DEPTH];
+  bool registers;
+  Spot spot[TEAM]; /* where they are */
 } Factor;
 
 typedef struct Product {
@@ -36,7 +38,7 @@ struct Groups {
   Team team[TEAMS];
   Product *free;
   int32_t seen[MAX_THREADS]; /* epoch in which the thread last said that its stores are to be seen; 0: never */
-  bool more[MAX_THREADS];    /* it has stored since */
+  bool more[MAX_THREADS];    /* it has stored since, in that epoch */
 };
 
 static struct Groups *groups(Run *r) {
@@ -50,7 +52,10 @@ void group_sees(Run *r) {
   groups(r)->seen[r->t] = r->epoch;
   groups(r)->more[r->t] = false;
 }
-void group_stored(Run *r) { r->groups->more[r->t] = true; }
+void group_stored(Run *r) {
+  struct Groups *g = r->groups;
+  if (g->seen[r->t] == r->epoch) g->more[r->t] = true;
+}
 
 static void drop(struct Groups *g, Product **at) {
   Product *p = *at;
@@ -89,6 +94,34 @@ static Val element(Run *r, Mem *m, int64_t at) {
   return mem_load_at(r, m, at);
 }
 
+/* Register q of a fragment that thread l has, of one of 16 rows for each warp. */
+static int register_place(int l, int q) { return (l / 32 * 16 + l % 32 / 4 + q % 2 * 8) * DEPTH + l % 4 + q / 2 * 4; }
+static Val register_value(Run *r, Spot s, int q) {
+  Val v = operand_take(r, s, q);
+  uint32_t bits = (uint32_t)v.u.i;
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  v.u.f = f;
+  return v;
+}
+static void read_registers(Run *r, ExprId load, int first, Factor *f) {
+  f->buf = r->node[load].sym, f->registers = true;
+  for (int l = 0; l < TEAM; l++) {
+    set_thread(r, first + l);
+    f->spot[l] = operand_spot(r, load, false);
+    for (int q = 0; q < 4; q++) f->v[register_place(l, q)] = register_value(r, f->spot[l], q);
+  }
+}
+static bool registers_changed(Run *r, const Factor *f, int first) {
+  for (int l = 0; l < TEAM; l++)
+    for (int q = 0; q < 4; q++) {
+      set_thread(r, first + l);
+      Val now = register_value(r, f->spot[l], q), then = f->v[register_place(l, q)];
+      if (!then.bad && (now.bad || memcmp(&now.u, &then.u, sizeof now.u) != 0)) return true;
+    }
+  return false;
+}
+
 static void read_factor(Run *r, const ExprId *k, int which, Factor *f) {
   Spot p = operand_spot(r, k[3 + which], false);
   f->buf = r->node[k[3 + which]].sym;
@@ -116,14 +149,22 @@ static void read_factor(Run *r, const ExprId *k, int which, Factor *f) {
 }
 
 /* Nothing of it has changed up to the end of the product. */
-static void still_there(Run *r, const Factor *f) {
+static void changed(Run *r, const Factor *f) {
+  finding(r, FD_RACE, f->buf, "a race: '%s' changes before the products that read it have been waited for",
+          ir_buffer(r->c, f->buf)->name);
+}
+static void still_there(Run *r, const Factor *f, int first) {
+  if (f->registers) {
+    if (registers_changed(r, f, first)) changed(r, f);
+    return;
+  }
+  set_thread(r, first);
   Mem *m = mem_of(r, f->buf);
   for (int i = 0; i < f->rows * DEPTH; i++) {
     if (i % DEPTH >= f->depth || f->v[i].bad) continue;
     Val now = mem_load_at(r, m, f->at[i]);
     if (!now.bad && memcmp(&now.u, &f->v[i].u, sizeof now.u) == 0) continue;
-    finding(r, FD_RACE, f->buf, "a race: '%s' changes before the products that read it have been waited for",
-            ir_buffer(r->c, f->buf)->name);
+    changed(r, f);
     return;
   }
 }
@@ -135,8 +176,8 @@ static int sum_of(int l, int q) {
   return (l / 32 * 16 + l % 32 / 4 + q / 2 % 2 * 8) * COLS + q / 4 * 8 + l % 4 * 2 + q % 2;
 }
 
-static void check_same(Run *r, const ExprId *k, int first) {
-  for (int i = 3; i < 5; i++) {
+static void check_same(Run *r, const ExprId *k, int first, bool registers) {
+  for (int i = registers ? 4 : 3; i < 5; i++) {
     set_thread(r, first);
     int64_t at = operand_spot(r, k[i], false).at;
     for (int l = 1; l < TEAM; l++) {
@@ -195,9 +236,13 @@ static void issue(Run *r, const ExprId *k, int first) {
     p = arena_new_of(r->keep, Product);
   p->next = NULL, p->n = (int)n, p->group = t->groups;
   p->a.rows = ROWS, p->b.rows = (int)n, p->a.depth = p->b.depth = mma_depth(type);
-  check_same(r, k, first);
+  bool registers = ir_buffer(r->c, r->node[k[3]].sym)->scope == SC_LOCAL;
+  if (registers && type != MMA_TF32) err_raise(r->err, NS_ERR_VALUE, "only factors of TF32 come from registers here");
+  check_same(r, k, first, registers);
+  p->a.registers = p->b.registers = false;
+  if (registers) read_registers(r, k[3], first, &p->a);
   set_thread(r, first);
-  read_factor(r, k, 0, &p->a);
+  if (!registers) read_factor(r, k, 0, &p->a);
   read_factor(r, k, 1, &p->b);
   for (int l = 0; l < TEAM; l++) {
     set_thread(r, first + l);
@@ -216,9 +261,9 @@ static void issue(Run *r, const ExprId *k, int first) {
 
 /* Its sums are there, unless a later product adds to them. */
 static void finish(Run *r, Product *p, int first) {
+  still_there(r, &p->a, first);
+  still_there(r, &p->b, first);
   set_thread(r, first);
-  still_there(r, &p->a);
-  still_there(r, &p->b);
   for (const Product *q = p->next; q; q = q->next)
     if (q->c[0].mem == p->c[0].mem && q->c[0].at == p->c[0].at) return;
   for (int l = 0; l < TEAM; l++) {

@@ -25,7 +25,7 @@ bool is_warp_op(const Run *r, const Stmt *s) {
 }
 bool is_copy_op(const Run *r, const Stmt *s) {
   Intrin in = called(r, s);
-  return (in >= IN_COPY_ASYNC && in <= IN_COPY_PUT) || in == IN_GROUP_SEES;
+  return (in >= IN_COPY_ASYNC && in <= IN_COPY_PUT) || in == IN_PARTS || in == IN_GROUP_SEES;
 }
 
 Spot operand_spot(Run *r, ExprId load, bool write) {
@@ -153,6 +153,25 @@ static void arrive(Run *r, int64_t in_flight) {
   f->copy[r->t].len = kept;
 }
 
+/* Both parts of a factor of three terms, in 32 bits each. */
+static Val single(Run *r, const ExprId load) {
+  Spot p = operand_spot(r, load, false);
+  Val v = operand_take(r, p, 0);
+  return dtype_eq(p.mem->type, DT_F32) ? v : part(DT_F32, v, 0);
+}
+static void put_single(Run *r, const ExprId load, double x, bool bad) {
+  Spot p = operand_spot(r, load, true);
+  Val v = {.u.f = x, .bad = bad};
+  operand_put(r, p, 0, dtype_eq(p.mem->type, DT_F32) ? v : pack(DT_F32, 1, &v));
+}
+static void parts(Run *r, const ExprId *k, int n) {
+  Val x = single(r, k[n - 1]);
+  if (n == 2) return put_single(r, k[0], num_tf32(x.u.f - num_tf32(x.u.f, false), true), x.bad);
+  double high = num_tf32_high(x.u.f);
+  put_single(r, k[0], high, x.bad);
+  put_single(r, k[1], (float)(x.u.f - high), x.bad);
+}
+
 void exec_copy(Run *r, const Stmt *s) {
   const ExprNode *n = r->node + s->u.eval.e;
   if (!r->flight) r->flight = arena_new_of(r->keep, struct Flight);
@@ -164,6 +183,8 @@ void exec_copy(Run *r, const Stmt *s) {
     put(r, r->kid + n->kid0);
   else if (n->sym == IN_COPY_COMMIT)
     r->flight->groups[r->t]++;
+  else if (n->sym == IN_PARTS)
+    parts(r, r->kid + n->kid0, n->n);
   else if (n->sym == IN_GROUP_SEES)
     group_sees(r);
   else

@@ -81,11 +81,15 @@ typedef enum {
   IN_COPY_PUT,
   /* n, transposed, LOAD local, LOAD shared: n registers; lane i names row i % 8, of 16 bytes, of matrix i / 8 */
   IN_FRAGMENT,
+  /* Of a factor x of three terms (below): LOAD local hi, lo, x: both parts; LOAD local lo, x: lo where the unit finds hi by itself, by what it
+   * cuts off x, rounded. They are made here, between the calls before and behind. */
+  IN_PARTS,
   IN_MMA,             /* MmaType, LOAD local c, a, b: c += a b, 16x8 by 32 bytes, spread over the lanes of a warp */
   /* of a warpgroup, whose products are under way until they are waited for:
    * MmaType, n, LOAD local c, LOAD shared a, LOAD shared b, line and panel of a, of b: c += a b, 64 x n by 32 bytes. Lines of
    * 32, 64 or 128 bytes hold elements along k, or along the rows if there are panels so many bytes apart; their chunks of 16
-   * bytes change places with bits 7 and up of the address. */
+   * bytes change places with bits 7 and up of the address. Of TF32 a may be LOAD local, the 4 registers of a fragment of 16 rows that each
+   * warp has; they stay as they are until the product has been waited for. */
   IN_GROUP_MMA,
   IN_GROUP_BEGIN,     /* registers that the next products use are ready */
   IN_GROUP_COMMIT,    /* the products of this warpgroup so far are a group */
@@ -94,8 +98,8 @@ typedef enum {
   IN_GROUP_SEES,      /* products behind the next barrier see what this thread has stored in shared memory */
   IN_WARP_SYNC,       /* all lanes of a warp: each sees what the others have stored in shared memory */
   /* of blocks that are a cluster, the first three by all threads of each:
-   * LOAD shared to, LOAD shared arrivals, bytes: so many will be sent to this block, in all, into the array that `to` is in, which nobody
-   * else touches until they are there; arrivals, 8 bytes, counts them */
+   * LOAD shared to, LOAD shared arrivals, bytes, late: so many will be sent to this block, in all, into the array that `to` is in, which nobody
+   * else touches until they are there; arrivals, 8 bytes, counts them; late: something else was there before */
   IN_CLUSTER_BEGIN,
   IN_CLUSTER_HERE,    /* until all blocks of the cluster have begun: now others may be sent to */
   IN_CLUSTER_ARRIVED, /* LOAD shared arrivals: until all that is sent to this block is there, for all its threads to see */

@@ -52,7 +52,7 @@ ExprId mx_instruction_row(Mx *x, ExprId i) {
 
 /* n 8x8 matrices of a slice, from `row` and k on. Which of them lane i / 8 names is a matter of the operand: in A the second
  * is below the first, in B behind it along k. */
-static Stmt *fragment(Mx *x, const Side *s, int n, BufferId to, ExprId at, ExprId slot, ExprId row, ExprId k) {
+Stmt *mx_fragment(Mx *x, const Side *s, int n, BufferId to, ExprId at, ExprId slot, ExprId row, ExprId k) {
   bool is_a = s == &x->a;
   ExprId which = quot(x, mx_lane(x), 8), low = rest(x, which, 2), high = quot(x, which, 2), in = rest(x, mx_lane(x), 8);
   ExprId rows = scaled(x,
@@ -74,15 +74,15 @@ static Stmt *fragments(Mx *x, int set, ExprId slot, ExprId k) {
   int pairs = x->ni / 2, a = x->mi * 4, b = x->ni * 2;
   Loop i = loop(x, "mi", x->mi, FOR_UNROLLED), j = loop(x, "nj", pairs, FOR_UNROLLED);
   ExprId row = ex_add(x->c, mx_warp_row(x), scaled(x, var(x, i.v), 16)), col = mx_warp_col(x);
-  Stmt *s = around(x, i, fragment(x, &x->a, 4, x->fa, in_set(x, set, a, scaled(x, var(x, i.v), 4)), slot, row, k));
+  Stmt *s = around(x, i, mx_fragment(x, &x->a, 4, x->fa, in_set(x, set, a, scaled(x, var(x, i.v), 4)), slot, row, k));
   if (pairs) {
     ExprId at = ex_add(x->c, col, scaled(x, var(x, j.v), 16));
     s = seq(x, s,
-            around(x, j, fragment(x, &x->b, 4, x->fb, in_set(x, set, b, scaled(x, var(x, j.v), 4)), slot, at, k)));
+            around(x, j, mx_fragment(x, &x->b, 4, x->fb, in_set(x, set, b, scaled(x, var(x, j.v), 4)), slot, at, k)));
   }
   if (x->ni % 2) {
     ExprId at = ex_add(x->c, col, num(x, 16 * pairs));
-    s = seq(x, s, fragment(x, &x->b, 2, x->fb, in_set(x, set, b, num(x, 4 * pairs)), slot, at, k));
+    s = seq(x, s, mx_fragment(x, &x->b, 2, x->fb, in_set(x, set, b, num(x, 4 * pairs)), slot, at, k));
   }
   return s;
 }
@@ -129,7 +129,7 @@ static int per_register(const Mx *x) { return matrix_half_sums(&x->t) && !mx_pla
 
 /* Products in three terms have two sums for one, four of each side by side: of large products, those of one slice alone, which are
  * added to the others by an addition that rounds, and of small ones, which are cut off where it does not matter. */
-static bool three(const Mx *x) { return x->t.terms == 3 && !mx_plain(x); }
+static bool three(const Mx *x) { return x->t.terms == 3 && !x->t.warpgroups && !mx_plain(x); }
 enum { DEEP = 64 }; /* so much along k is added up in the unit at most */
 static ExprId of_three(Mx *x, ExprId z, int small) {
   ExprId first = scaled(x, quot(x, z, MMA_SUMS), 2 * MMA_SUMS);
@@ -184,15 +184,16 @@ static Stmt *multiply(Mx *x, ExprId slot) {
 
 /* A warpgroup's products of one slice. A tile begins with a line whose chunks do not change places, or it begins in such a line's
  * place: the instruction finds them by their addresses. */
-static ExprId group_tile(Mx *x, const Side *s, ExprId slot, ExprId row, ExprId k) {
+ExprId mx_group_tile(Mx *x, const Side *s, BufferId in, ExprId slot, ExprId row, ExprId k) {
   ExprId e = tidy(x, s->by_k ? k : row), base = mx_line_spot(x, s, slot, s->by_k ? row : k, &e);
-  return element(x, s->shared, ex_add(x->c, base, e));
+  return element(x, in, ex_add(x->c, base, e));
 }
 static Stmt *group_products(Mx *x, ExprId slot) {
   Loop ks = loop(x, "ks", x->t.block_k / x->step, FOR_UNROLLED), i = loop(x, "mi", x->mi, FOR_UNROLLED);
   ExprId k = scaled(x, var(x, ks.v), x->step), row = ex_add(x->c, mx_warp_row(x), scaled(x, var(x, i.v), x->team / 2));
   ExprId args[9] = {num(x, mma_type(x)), num(x, x->t.warp_n), element(x, x->acc, scaled(x, var(x, i.v), x->ni * 4)),
-                    group_tile(x, &x->a, slot, row, k), group_tile(x, &x->b, slot, mx_warp_col(x), k)};
+                    mx_group_tile(x, &x->a, x->a.shared, slot, row, k),
+                    mx_group_tile(x, &x->b, x->b.shared, slot, mx_warp_col(x), k)};
   const Side *s[] = {&x->a, &x->b};
   for (int q = 0; q < 2; q++) {
     args[5 + 2 * q] = num(x, (int64_t)s[q]->pitch * x->bytes);
@@ -201,21 +202,21 @@ static Stmt *group_products(Mx *x, ExprId slot) {
   Stmt *b = around(x, ks, around(x, i, call(x, IN_GROUP_MMA, 9, args)));
   return seq(x, call(x, IN_GROUP_BEGIN, 0, NULL), seq(x, b, call(x, IN_GROUP_COMMIT, 0, NULL)));
 }
-/* sums: how many are read behind it */
-static Stmt *group_wait(Mx *x, int under_way, int sums) {
-  ExprId args[] = {num(x, under_way), element(x, x->acc, num(x, 0)), num(x, sums)};
+Stmt *mx_group_wait(Mx *x, int under_way, BufferId c, int sums) {
+  ExprId args[] = {num(x, under_way), element(x, c, num(x, 0)), num(x, sums)};
   return call(x, IN_GROUP_WAIT, 3, args);
 }
 
 /* ---- the sum ---- */
 
-/* The next slice has arrived, and nobody reads the one before this one any more. */
-static Stmt *next_slice(Mx *x) {
-  ExprId left = num(x, x->ahead - 1);
+/* All copies have arrived but those of so many slices. */
+static Stmt *arrived(Mx *x, int under_way) {
+  ExprId left = num(x, under_way);
   Stmt *s = mx_commit(x) ? call(x, IN_COPY_WAIT, 1, &left) : NULL;
-  if (mx_grouped(x)) s = seq(x, s, call(x, IN_GROUP_SEES, 0, NULL));
-  return seq(x, s, low_barrier(x->c));
+  return mx_grouped(x) ? seq(x, s, call(x, IN_GROUP_SEES, 0, NULL)) : s;
 }
+/* The next slice has arrived, and nobody reads the one before this one any more. */
+static Stmt *next_slice(Mx *x) { return seq(x, arrived(x, x->ahead - 1), low_barrier(x->c)); }
 
 static Stmt *zero(Mx *x, BufferId b, int n) {
   Loop z = loop(x, "z", n, FOR_UNROLLED);
@@ -223,8 +224,8 @@ static Stmt *zero(Mx *x, BufferId b, int n) {
 }
 
 static Stmt *start(Mx *x) {
-  Stmt *s = three(x) ? zero(x, x->acc, x->sums) : NULL;
-  s = seq(x, s, zero(x, x->units, three(x) ? 2 * x->sums : x->sums / per_register(x)));
+  Stmt *s = three(x) || mx_three(x) ? zero(x, x->acc, x->sums) : NULL;
+  if (!mx_three(x)) s = seq(x, s, zero(x, x->units, three(x) ? 2 * x->sums : x->sums / per_register(x)));
   for (int i = 0; i < x->ahead; i++) {
     if (mx_whole(x) && i >= x->tiles) {
       s = seq(x, s, mx_commit(x));
@@ -234,7 +235,11 @@ static Stmt *start(Mx *x) {
     s = seq(x, s, mx_copy(x, &x->b, num(x, i), num(x, i), COPY));
     s = seq(x, s, mx_commit(x));
   }
-  if (x->clustered) s = seq(x, s, mx_receives(x)); /* while the copies are on their way */
+  if (x->clustered && !x->late) s = seq(x, s, mx_receives(x)); /* while the copies are on their way */
+  if (mx_three(x)) {
+    s = seq(x, s, seq(x, next_slice(x), mx_three_start(x)));
+    return seq(x, s, seq(x, arrived(x, x->ahead - 2), low_barrier(x->c)));
+  }
   return x->sets < 2 ? s : seq(x, s, seq(x, next_slice(x), fragments(x, 0, num(x, 0), num(x, 0))));
 }
 
@@ -267,8 +272,17 @@ static Stmt *step_grouped(Mx *x, ExprId slot, ExprId ahead, ExprId ahead_slot) {
   Stmt *s = seq(x, next_slice(x), group_products(x, slot));
   s = seq(x, s, begin_copy(x, &x->a, ahead, ahead_slot));
   s = seq(x, s, begin_copy(x, &x->b, ahead, ahead_slot));
-  s = seq(x, seq(x, s, mx_commit(x)), group_wait(x, x->t.warpgroups - 1, 0));
+  s = seq(x, seq(x, s, mx_commit(x)), mx_group_wait(x, x->t.warpgroups - 1, x->acc, 0));
   return seq(x, s, end_copies(x, ahead, ahead_slot));
+}
+
+/* Products of three terms: those of a slice are under way while the parts of the next one are made, and a later one is copied to where
+ * the one before was. */
+static Stmt *step_three(Mx *x, ExprId kt, ExprId slot, ExprId after, ExprId ahead, ExprId ahead_slot) {
+  Stmt *copies = seq(x, begin_copy(x, &x->a, ahead, ahead_slot), begin_copy(x, &x->b, ahead, ahead_slot));
+  Stmt *s = mx_three_products(x, kt, slot, after, seq(x, copies, mx_commit(x)));
+  s = seq(x, seq(x, s, end_copies(x, ahead, ahead_slot)), arrived(x, x->ahead - 2));
+  return seq(x, seq(x, s, mx_three_add(x)), low_barrier(x->c));
 }
 
 /* Two sets: while one is multiplied the other is loaded, over the border of slices too. The copies are between the first
@@ -304,22 +318,23 @@ static Stmt *steps(Mx *x) {
   Loop kt = loop(x, "kt", x->tiles, FOR_SERIAL);
   ExprId now = var(x, kt.v), ahead = ex_add(x->c, now, num(x, x->ahead));
   ExprId slot = place_behind(x, now, 0), ahead_slot = place_behind(x, now, x->ahead), after = place_behind(x, now, 1);
-  Stmt *s = mx_grouped(x) ? step_grouped(x, slot, ahead, ahead_slot)
-            : x->sets > 1 ? step_ahead(x, slot, after, ahead, ahead_slot)
-                          : step_plainly(x, slot, ahead, ahead_slot);
+  Stmt *s = mx_three(x)     ? step_three(x, now, slot, after, ahead, ahead_slot)
+            : mx_grouped(x) ? step_grouped(x, slot, ahead, ahead_slot)
+            : x->sets > 1   ? step_ahead(x, slot, after, ahead, ahead_slot)
+                            : step_plainly(x, slot, ahead, ahead_slot);
   if (counts_on(x)) {
     ExprId first = num(x, 0);
     s = around(x, kt, seq(x, s, store(x, x->place, first, after)));
     s = seq(x, store(x, x->place, first, first), s);
   } else
     s = around(x, kt, s);
-  return mx_grouped(x) ? seq(x, s, group_wait(x, 0, x->sums)) : s;
+  return mx_grouped(x) && !mx_three(x) ? seq(x, s, mx_group_wait(x, 0, x->acc, x->sums)) : s;
 }
 
 /* Pairs of float16, or the sums of small products, become a part of the sums that results are made of. */
 static Stmt *unpacked(Mx *x) {
   IrCtx *c = x->c;
-  if (x->units == x->acc) return NULL;
+  if (x->units == x->acc || mx_three(x)) return NULL;
   if (three(x)) return add_three(x, 1);
   Loop z = loop(x, "z", x->sums, FOR_UNROLLED);
   DType bits = dtype(DT_UINT, 32), half = dtype(DT_UINT, 16);
@@ -438,6 +453,8 @@ static void begin(Mx *x) {
   x->halves = x->keeps = 2, x->in_row = x->ni;
   if (mx_lanes(x))
     mx_lanes_begin(x);
+  else if (mx_three(x))
+    mx_three_begin(x);
   else {
     x->fa = array(x, "A.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->mi * 4);
     x->fb = array(x, "B.fragments", dtype(DT_UINT, 32), SC_LOCAL, x->sets * x->ni * 2);
@@ -447,6 +464,7 @@ static void begin(Mx *x) {
         array(x, "sums.shared", x->v.sums, SC_SHARED, (int64_t)x->threads / GPU_WARP * matrix_wide_room(&x->t));
   x->place = array(x, "place", DT_I32, SC_LOCAL, 1);
   x->clustered = !mx_plain(x) && matrix_clustered(&x->t, x->env->t);
+  x->late = x->clustered && matrix_late(&x->t, x->a.type, x->env->t);
   if (x->t.last && !mx_plain(x)) {
     x->last = array(x, "last", DT_I32, SC_LOCAL, 1);
     x->counts = array(x, "counts", DT_I32, SC_GLOBAL, x->blocks / x->t.split);
@@ -464,12 +482,12 @@ static Stmt *kernel(Mx *x) {
   Stmt *s = seq(x, seq(x, start(x), steps(x)), unpacked(x));
   s = seq(x, s, x->shared ? mx_add_up_here(x) : x->last ? NULL : mx_results(x));
   if (x->last) s = seq(x, s, mx_last(x));
-  bool fragments = mx_lanes(x) || !(mx_plain(x) || mx_grouped(x));
+  bool both_sides = mx_lanes(x) || !(mx_plain(x) || mx_grouped(x));
   BufferId local[] = {x->arrivals, /* the innermost array of shared memory comes last, and may be of any size */
                       sums,
                       x->units == sums ? 0 : x->units,
-                      fragments ? x->fa : 0,
-                      fragments ? x->fb : 0,
+                      both_sides || mx_three(x) ? x->fa : 0,
+                      both_sides || mx_three(x) ? x->fb : 0,
                       x->a.async ? 0 : x->a.passing,
                       x->b.async ? 0 : x->b.passing,
                       x->a.shared,
@@ -478,7 +496,11 @@ static Stmt *kernel(Mx *x) {
                       x->total,
                       x->passing,
                       x->last,
-                      counts_on(x) ? x->place : 0};
+                      counts_on(x) ? x->place : 0,
+                      x->high,
+                      x->low,
+                      x->rest,
+                      x->left};
   s = st_attr(x->c, AT_SYNCED, x->clustered ? x->t.split : 1, NULL, s);
   for (int i = 0; i < NS_COUNT(local); i++)
     if (local[i]) s = st_alloc(x->c, local[i], s);

@@ -34,8 +34,9 @@ typedef struct {
   VarId block[3], tid;
   ExprId batch, part, tile; /* of the block at hand */
   int64_t blocks; /* in all */
-  bool clustered;
+  bool clustered, late;
   BufferId acc, units; /* sums; what tensor cores add to: acc, or pairs of float16 */
+  BufferId high, low, rest, left; /* parts of factors of three terms (matrix_three.c) */
   BufferId fa, fb, partial, place; /* place: of the slice at hand, where it is counted */
   /* teams, or blocks, that add up among themselves: sums of all of them in shared memory, how much of that has arrived from other
    * blocks, and the sum of these sums */
@@ -102,6 +103,18 @@ ExprId mx_row(Mx *x, ExprId i, ExprId half); /* i < mi, half < halves, j < in_ro
 ExprId mx_col(Mx *x, ExprId j); /* of the first neighbour */
 ExprId mx_sum(Mx *x, ExprId i, ExprId half, ExprId j); /* where that is among the sums; from there on */
 
+/* n 8x8 matrices of a slice, from `row` and k on, into registers from `at` on. */
+Stmt *mx_fragment(Mx *x, const Side *s, int n, BufferId to, ExprId at, ExprId slot, ExprId row, ExprId k);
+ExprId mx_group_tile(Mx *x, const Side *s, BufferId in, ExprId slot, ExprId row, ExprId k); /* a warpgroup's, of that side's form */
+Stmt *mx_group_wait(Mx *x, int under_way, BufferId c, int sums); /* sums: how many are read behind it */
+
+/* ---- matrix_three.c: products of float32 as three of TF32, by warpgroups ---- */
+bool mx_three(const Mx *x);
+void mx_three_begin(Mx *x);
+Stmt *mx_three_start(Mx *x); /* parts of slice 0, which is there */
+Stmt *mx_three_products(Mx *x, ExprId kt, ExprId slot, ExprId after, Stmt *copies); /* and the parts of slice kt + 1 */
+Stmt *mx_three_add(Mx *x); /* waits for them, and adds their sums */
+
 /* ---- matrix_lanes.c: products of float32 by the lanes themselves ---- */
 bool mx_lanes(const Mx *x);
 ExprId mx_team(Mx *x);   /* of those that share tiles along k, the thread's */
@@ -116,6 +129,7 @@ ExprId mx_loads(Mx *x, ExprId e); /* reads of tensors but the sum as loads */
 int mx_place(Mx *x, const MatrixIndex *d, ExprId at, VarSub *sub); /* values of its dimensions at the position `at`: how many */
 void mx_slices(Mx *x);            /* decides on both, and makes their buffers */
 int64_t mx_panel_size(const Side *s);
+int64_t mx_slice(const Side *s); /* elements of one */
 ExprId mx_line_spot(Mx *x, const Side *s, ExprId slot, ExprId line, ExprId *e); /* where element e of a line would be if chunks
                                                                                   did not change places, less e that is left */
 ExprId mx_spot(Mx *x, const Side *s, ExprId slot, ExprId line, ExprId e); /* where it is; line and e may be any expressions */

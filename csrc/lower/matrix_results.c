@@ -225,8 +225,9 @@ Stmt *mx_receives(Mx *x) {
   int of_all = groups(x) / blocks(x), more = groups(x) % blocks(x);
   int64_t bytes = (int64_t)blocks(x) * x->threads * x->keeps * dtype_bytes(x->v.sums); /* of a group */
   ExprId own = more ? ex_select(x->c, less(x, x->part, more), num(x, of_all + 1), num(x, of_all)) : num(x, of_all);
-  ExprId args[] = {element(x, x->shared, num(x, 0)), element(x, x->arrivals, num(x, 0)), scaled(x, own, bytes)};
-  return call(x, IN_CLUSTER_BEGIN, 3, args);
+  ExprId args[] = {element(x, x->shared, num(x, 0)), element(x, x->arrivals, num(x, 0)), scaled(x, own, bytes),
+                   num(x, x->late)};
+  return call(x, IN_CLUSTER_BEGIN, NS_COUNT(args), args);
 }
 /* To itself, too, so that it has all sums in one place. */
 static Stmt *send_sums(Mx *x) {
@@ -237,7 +238,8 @@ static Stmt *send_sums(Mx *x) {
   for (int i = 0; i < x->keeps; i++)
     args[SEND_VALUES + i] = element(x, x->acc, ex_add(x->c, scaled(x, group, x->keeps), num(x, i)));
   Stmt *s = around(x, g, call(x, IN_CLUSTER_SEND, SEND_VALUES + x->keeps, args));
-  return seq(x, call(x, IN_CLUSTER_HERE, 0, NULL), seq(x, s, call(x, IN_CLUSTER_ARRIVED, 1, &arrivals)));
+  Stmt *here = seq(x, x->late ? seq(x, slices_done(x), mx_receives(x)) : NULL, call(x, IN_CLUSTER_HERE, 0, NULL));
+  return seq(x, here, seq(x, s, call(x, IN_CLUSTER_ARRIVED, 1, &arrivals)));
 }
 
 /* The sum of what all blocks and teams have of a group, in their order. */

@@ -141,7 +141,7 @@ static void order_k(Mx *x) {
 }
 
 int64_t mx_panel_size(const Side *s) { return (int64_t)s->lines * s->pitch; }
-static int64_t slice(const Side *s) { return mx_panel_size(s) * (s->line / s->panel); }
+int64_t mx_slice(const Side *s) { return mx_panel_size(s) * (s->line / s->panel); }
 
 /* Of one copy's registers. */
 static int words(const Mx *x, const Side *s) { return s->at_once ? s->vec * x->bytes / 4 : 1; }
@@ -154,7 +154,7 @@ void mx_slices(Mx *x) {
   order_k(x);
   for (int i = 0; i < 2; i++) {
     lie(x, s[i]);
-    s[i]->shared = array(x, i ? "B.slices" : "A.slices", s[i]->type, SC_SHARED, x->t.stages * slice(s[i]));
+    s[i]->shared = array(x, i ? "B.slices" : "A.slices", s[i]->type, SC_SHARED, x->t.stages * mx_slice(s[i]));
     if (mx_grouped(x)) ir_buffer(x->c, s[i]->shared)->align = GROUP_ALIGN;
     s[i]->passing = array(x, i ? "B.passing" : "A.passing", s[i]->at_once ? dtype(DT_UINT, 32) : s[i]->type, SC_LOCAL,
                           i64_ceildiv(s[i]->lines * s[i]->line / s[i]->vec, x->threads) * words(x, s[i]));
@@ -168,7 +168,7 @@ static ExprId of_part(Mx *x, ExprId kt) { return ex_add(x->c, scaled(x, x->part,
 
 /* Where element e of a line would be if chunks did not change places. */
 ExprId mx_line_spot(Mx *x, const Side *s, ExprId slot, ExprId line, ExprId *e) {
-  ExprId base = ex_add(x->c, scaled(x, slot, slice(s)), scaled(x, line, s->pitch));
+  ExprId base = ex_add(x->c, scaled(x, slot, mx_slice(s)), scaled(x, line, s->pitch));
   if (s->panel == s->line) return base;
   base = ex_add(x->c, base, scaled(x, quot(x, *e, s->panel), mx_panel_size(s)));
   *e = tidy(x, rest(x, *e, s->panel));

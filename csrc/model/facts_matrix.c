@@ -6,6 +6,7 @@
 
 /* Fitted to 357 kernels of 24 layers of ResNet-50 (H100); loops written by hand say 3 and 3. */
 static const double THREE_FACTOR = 2.8, THREE_LOAD = 3;
+static const double GROUP_PRODUCT = 9.4, GROUP_MOVES = 0.52, GROUP_WAITS = 216, GROUP_MAKES = 1.6;
 
 typedef struct {
   IrCtx *c;
@@ -26,6 +27,16 @@ static double three_cycles(const MatrixTile *t) {
   double mi = t->warp_m / 16.0, ni = t->warp_n / 8.0;
   double step = THREE_FACTOR * (4 * mi + 2 * ni) + THREE_LOAD * (mi + ceil(ni / 2));
   return t->block_k / 8.0 * step + 2 * MMA_SUMS * mi * ni;
+}
+
+/* Of a warpgroup's (lower/matrix_three.c): cycles of a block for a slice, whichever is longer, its products or what shared memory has to do
+ * for them; in *waits those in which it issues no product, which another block may use. */
+static double group_cycles(const MatrixTile *t, double *waits) {
+  double steps = t->block_k / 8.0, groups = t->block_m / 64.0, line = t->block_k * 4.0 / GPU_LINE;
+  double products = 3 * steps * groups * t->block_n / t->warp_n * (t->warp_n / 2.0 + GROUP_PRODUCT);
+  double moved = line * (2 * t->block_m + t->block_n * (3 + 3 * groups));
+  *waits = GROUP_WAITS + GROUP_MAKES * (t->warp_m * t->warp_n / 128.0 + 12 * steps * t->warp_m / 64);
+  return fmax(products, GROUP_MOVES * moved);
 }
 
 bool facts_matrix(Gpu *g, State *s, int stage) {
@@ -75,7 +86,8 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   double reads =
       warps * (lanes ? t->block_k * own / t->teams
                      : t->block_k / step * (t->warpgroups ? operands : fragments)); /* of 128 bytes, for one slice */
-  k->matrix_cycles = t->terms == 3 ? three_cycles(t) : 0;
+  k->matrix_waits = 0;
+  k->matrix_cycles = t->terms != 3 ? 0 : t->warpgroups ? group_cycles(t, &k->matrix_waits) : three_cycles(t);
   k->matrix_teams = t->teams;
   k->matrix_loads = lanes ? own / 2 / (matrix_lane_rows(t) * matrix_lane_columns(t)) : 0;
   k->shared_reads = k->blocks * tiles * reads * GPU_WARP;

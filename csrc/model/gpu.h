@@ -40,6 +40,7 @@ typedef struct {
   int matrix_bytes;                   /* a product by one step, of factors of so many bytes; 0: loops */
   bool matrix_lanes;                  /* by lanes, not by matrix units */
   double matrix_cycles;               /* of three terms: of a scheduler, beside a warp's products of a slice; 0: others */
+  double matrix_waits;                /* of three terms by warpgroups, of which those are a block's: in which it has no products; 0: others */
   double matrix_loads;                /* instructions of these that load, of those that multiply */
   double matrix_teams;                /* that share a tile along k */
   int matrix_groups;                  /* slices at a time by instructions of warpgroups; 0: by others */

@@ -73,7 +73,7 @@ int matrix_staged(const MatrixTile *t, DType type, const Target *target) {
 
 /* Their tiles lie in shared memory as the instruction finds them: lines of 32, 64 or 128 bytes, or pieces of 128 side by side, which
  * change places in groups that begin at multiples of 1,024 bytes. */
-enum { WIDEST_LINE = 128, SWIZZLED = 1024 };
+enum { WIDEST_LINE = 128, SWIZZLED = 1024, THREE_DEEP = 64 };
 static const char *group_fault(const MatrixTile *t, DType type) {
   int line = t->block_k * dtype_bytes(type);
   if (t->warpgroups < 0 || t->warpgroups > 2) return "a warpgroup multiplies 1 or 2 slices at a time";
@@ -82,7 +82,13 @@ static const char *group_fault(const MatrixTile *t, DType type) {
     return "a warpgroup's slice of the sum has 32, 64 or a multiple of 128 bytes";
   if (t->block_n * (line < WIDEST_LINE ? line : WIDEST_LINE) % SWIZZLED)
     return "a warpgroup's slice has a multiple of 1024 bytes of columns";
-  if (t->terms != 1) return "a warpgroup's product of float32 is one of TF32, and its sums are float32";
+  if (t->terms != 1 && (t->terms != 3 || !dtype_eq(type, DT_F32)))
+    return "a warpgroup's product of float32 is one of TF32 or the sum of 3, and its sums are float32";
+  if (t->terms == 3 && (t->warpgroups > 1 || t->block_k > THREE_DEEP))
+    return "a warpgroup's product in three terms is of one slice at a time, of 64 along k at most";
+  if (t->terms == 3 && t->warp_m * t->warp_n / GPU_WARPGROUP > MAX_ACCUMULATORS / 2)
+    return "a thread keeps at most 64 sums of three terms";
+  if (t->terms == 3 && t->stages < 3) return "a warpgroup's product in three terms has three stages or more";
   if (t->stages <= t->warpgroups) return "warpgroups need more stages than slices that they multiply at a time";
   return NULL;
 }
@@ -132,16 +138,38 @@ int64_t matrix_cluster_sums(const MatrixTile *t) {
 
 /* Sums on their way come where slices of their type were; but others send theirs before a block is done with its slices. */
 enum { ARRIVALS = 8 }; /* bytes of the barrier that counts them */
+/* Three slices' arrays at most: A's, B's, and what is left of B. */
+static int slices_bytes(const MatrixTile *t, DType type, int64_t *slices) {
+  int64_t line = (int64_t)t->block_k * dtype_bytes(type);
+  slices[0] = t->stages * line * t->block_m, slices[1] = t->stages * line * t->block_n;
+  if (!t->warpgroups || t->terms != 3) return 2;
+  slices[2] = 2 * line * t->block_n;
+  return 3;
+}
+static int64_t cluster_bytes(const MatrixTile *t, const Target *target) {
+  return matrix_clustered(t, target) ? matrix_cluster_sums(t) * dtype_bytes(DT_F32) + ARRIVALS : 0;
+}
+bool matrix_late(const MatrixTile *t, DType type, const Target *target) {
+  int64_t slices[3], all = cluster_bytes(t, target);
+  if (!all || !dtype_eq(type, DT_F32)) return false; /* others' arrays do not take the place of slices */
+  for (int i = slices_bytes(t, type, slices); i-- > 0;) all += slices[i];
+  return all > gpu_matrix_limits(target).max_shared_memory_per_block;
+}
+
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target) {
-  int64_t line = (int64_t)t->stages * t->block_k * dtype_bytes(type);
-  int64_t slices[] = {line * t->block_m, line * t->block_n}, all = slices[0] + slices[1];
-  if (matrix_clustered(t, target)) return all + matrix_cluster_sums(t) * dtype_bytes(DT_F32) + ARRIVALS;
-  int64_t sums = t->teams > 1 ? (int64_t)t->block_m * t->block_n * t->teams
-                 : t->wide    ? (int64_t)matrix_threads(t) / GPU_WARP * matrix_wide_room(t)
-                              : 0;
+  int64_t slices[3], all = 0;
+  int n = slices_bytes(t, type, slices);
+  for (int i = 0; i < n; i++) all += slices[i];
+  bool clustered = matrix_clustered(t, target), late = matrix_late(t, type, target);
+  if (clustered && !late) return all + cluster_bytes(t, target);
+  int64_t sums = clustered      ? matrix_cluster_sums(t)
+                 : t->teams > 1 ? (int64_t)t->block_m * t->block_n * t->teams
+                 : t->wide      ? (int64_t)matrix_threads(t) / GPU_WARP * matrix_wide_room(t)
+                                : 0;
   sums *= dtype_bytes(DT_F32);
-  int there = dtype_eq(type, DT_F32) ? memory_reused(NS_COUNT(slices), slices, sums) : -1;
-  return there < 0 ? all + sums : all + (sums > slices[there] ? sums - slices[there] : 0);
+  int there = dtype_eq(type, DT_F32) ? memory_reused(n, slices, sums) : -1;
+  all += there < 0 ? sums : sums > slices[there] ? sums - slices[there] : 0;
+  return all + (late ? ARRIVALS : 0);
 }
 
 /* A warp's results on their way: lanes hold pairs of an 8x8 tile's columns, which they leave without conflicts where eight rows
@@ -166,7 +194,10 @@ int matrix_lane_rows(const MatrixTile *t) { return t->warp_m / 8; }
 int matrix_lane_columns(const MatrixTile *t) { return t->warp_n / 4; }
 
 /* Registers of a fragment's sums: pairs in float16; of three terms large ones of a slice, small ones, and those of all slices. */
-int matrix_sums(const MatrixTile *t) { return MMA_SUMS * (t->terms == 3 ? 3 : 1) / (matrix_half_sums(t) ? 2 : 1); }
+int matrix_sums(const MatrixTile *t) {
+  int kept = t->terms != 3 ? 1 : t->warpgroups ? 2 : 3;
+  return MMA_SUMS * kept / (matrix_half_sums(t) ? 2 : 1);
+}
 
 int matrix_sets(const MatrixTile *t, DType type, const Target *target) {
   if (t->warpgroups) return 0;
@@ -182,6 +213,9 @@ int matrix_registers(const MatrixTile *t, DType type, const Target *target) {
     int rows = matrix_lane_rows(t), columns = matrix_lane_columns(t);
     return rows * columns + LANE_STEP * (rows + columns) + more;
   }
+  if (t->warpgroups && t->terms == 3) /* fragments of A and their parts, and B's words (lower/matrix_three.c) */
+    more += 3 * 4 * (t->warp_m / 64) * (t->block_k / 8) +
+            2 * (int)i64_ceildiv((int64_t)t->block_n * t->block_k, matrix_threads(t));
   return mi * ni * matrix_sums(t) * GPU_WARP / matrix_team(t) + matrix_sets(t, type, target) * (mi * 4 + ni * 2) + more;
 }
 
@@ -199,7 +233,7 @@ void do_mm(State *s, const Step *p) {
               (long long)p->list[i], MAX_BLOCK);
   MatrixTile t = matrix_tile(p->n, p->list);
   const char *fault = matrix_tile_fault(&t, DT_F32); /* the weaker demand; lowering knows the type of the factors */
-  if (fault && (t.warpgroups || matrix_half_sums(&t))) fault = matrix_tile_fault(&t, DT_F16);
+  if (fault && t.terms != 3 && (t.warpgroups || matrix_half_sums(&t))) fault = matrix_tile_fault(&t, DT_F16);
   err_check(S_ERR(s), !fault, "stage %d (%s) on tensor cores: %s", p->stage, st->op->name, fault);
   st->matrix = arena_copy(ir_arena(s->ctx), &t, sizeof t);
 }

@@ -258,6 +258,8 @@ bool matrix_groups(const Target *t, DType type);      /* wgmma, for them? */
 /* Registers of a thread in which slices are on their way where no copy is in flight by itself; 0: they are. */
 int matrix_staged(const MatrixTile *t, DType type, const Target *target);
 const char *matrix_tile_fault(const MatrixTile *t, DType type);
+/* Have slices and the sums that others send no room side by side? Then these take the place of slices, when all blocks are done. */
+bool matrix_late(const MatrixTile *t, DType type, const Target *target);
 int64_t matrix_shared_bytes(const MatrixTile *t, DType type, const Target *target);
 /* Do the blocks that share a sum add it up themselves, as a cluster? Else the last of them does, or a second kernel. */
 bool matrix_clustered(const MatrixTile *t, const Target *target);

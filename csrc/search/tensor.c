@@ -101,6 +101,9 @@ Family tensor_family(const Step *s) {
   return matrix_lanes(&t) ? FAMILY_LANES : t.warpgroups ? FAMILY_WARPGROUPS : FAMILY_WARPS;
 }
 
+/* Of three terms by warpgroups, which lose a bit more (docs/numerics.md), sums of fewer products would be less exact than is promised. */
+enum { THREE_LONG = 32 };
+
 /* May the family compute such products? Float32 that may not lose bits is multiplied by lanes alone; where three products stand for one
  * lanes are tried as well. */
 static bool allowed(const SketchEnv *env, Family by, const MatrixView *v) {
@@ -113,7 +116,7 @@ static bool allowed(const SketchEnv *env, Family by, const MatrixView *v) {
     return (strict || three) && par->lanes && matrix_by_lanes(t) && asked_for(v, 8) >= LANES_WORTH;
   if (strict || !cores || par->tensor_cores == TENSOR_NEVER) return false;
   if (by == FAMILY_WARPS) return true;
-  return par->warpgroups && matrix_groups(t, v->type) && !three;
+  return par->warpgroups && matrix_groups(t, v->type) && (!three || v->k.size >= THREE_LONG);
 }
 
 static bool on_device(const SketchEnv *env) { return env->par->extended && matrix_by_lanes(&env->task->target); }
@@ -126,7 +129,7 @@ static void ask(const SketchEnv *env, State *s, int stage, const MatrixView *v, 
   for (int i = 0; i < MATRIX_FIELDS; i++) open[i] = SIZE_OPEN;
   open[MATRIX_TERMS] = by == FAMILY_LANES ? 0 : three ? 3 : halves ? MATRIX_HALF_SUMS : 1;
   if (by == FAMILY_LANES || !env->par->wide_stores) open[MATRIX_WIDE] = 0;
-  if (!groups || env->par->warpgroups == 1) open[MATRIX_WARPGROUPS] = groups;
+  if (!groups || three || env->par->warpgroups == 1) open[MATRIX_WARPGROUPS] = groups;
   int n = env->par->last_blocks   ? MATRIX_FIELDS
           : by == FAMILY_LANES    ? MATRIX_LAST
           : env->par->wide_stores ? MATRIX_TEAMS

@@ -172,7 +172,7 @@ static int teardown(void **state) {
   return 0;
 }
 /* Blocks of four threads, two of which are a cluster, send each other their numbers; B = what arrives. A letter each: b the block
- * begins and expects 16 bytes, h the others have begun, s each sends its number, a all has arrived, o it is stored. What is wrong: m
+ * begins and expects 16 bytes, l it begins late, h the others have begun, s each sends its number, a all has arrived, o it is stored. What is wrong: m
  * more bytes are expected, t two neighbours are sent at once by each thread, n it is sent to a block that there is not, p to places that
  * there are not, x shared memory is stored to, y it is read and left, e only one thread waits for what arrives. */
 static InterpReport exchange(Fixture *f, const char *what, int64_t blocks, float *out) {
@@ -185,12 +185,13 @@ static InterpReport exchange(Fixture *f, const char *what, int64_t blocks, float
          value = ex_cast(c, DT_F32, me), arrivals = load(c, n, zero);
   Stmt *body = NULL, *one = NULL;
   for (const char *w = what; *w; w++) {
-    ExprId bytes[] = {load(c, s, zero), arrivals, ex_i32(c, *w == 'm' ? 20 : 16)};
+    ExprId bytes[] = {load(c, s, zero), arrivals, ex_i32(c, *w == 'm' ? 20 : 16), ex_i32(c, *w == 'l')};
     ExprId args[] = {load(c, s, *w == 'p' ? ex_add(c, tx, two) : tx), arrivals, *w == 'n' ? two : other, value, value};
     Stmt *arrived = st_eval(c, ex_call(c, IN_CLUSTER_ARRIVED, DT_I32, 1, &arrivals));
     switch (*w) {
     case 'b':
-    case 'm': one = st_eval(c, ex_call(c, IN_CLUSTER_BEGIN, DT_I32, 3, bytes)); break;
+    case 'l':
+    case 'm': one = st_eval(c, ex_call(c, IN_CLUSTER_BEGIN, DT_I32, 4, bytes)); break;
     case 'h': one = st_eval(c, ex_call(c, IN_CLUSTER_HERE, DT_I32, 0, NULL)); break;
     case 's':
     case 'n':
@@ -216,9 +217,12 @@ static InterpReport exchange(Fixture *f, const char *what, int64_t blocks, float
 static void clusters(void **state) {
   Fixture *f = *state;
   float out[16];
-  InterpReport r = exchange(f, "bhsao", 4, out);
-  assert_int_equal(r.n, 0);
-  for (int i = 0; i < 16; i++) assert_true(out[i] == (float)(i % 8 < 4 ? i + 4 : i - 4));
+  InterpReport r;
+  for (int late = 0; late < 2; late++) { /* late: what was there is gone */
+    r = exchange(f, late ? "xlhsao" : "bhsao", 4, out);
+    assert_int_equal(r.n, 0);
+    for (int i = 0; i < 16; i++) assert_true(out[i] == (float)(i % 8 < 4 ? i + 4 : i - 4));
+  }
   static const struct {
     const char *what, *finding;
   } WRONG[] = {{"bshao", "may not be ready for that"},

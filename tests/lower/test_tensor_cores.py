@@ -108,6 +108,15 @@ def test_blocks_share_a_sum(sm):
     verify(convolution("NCHW", *SHAPES[0], "float16"), (32, 32, 16), (16, 32), 2, True, split=8, target=target)  # empty parts
 
 
+def test_sums_that_come_to_lie_where_slices_were():
+    """Slices of 224 KB: the blocks of a cluster wait for each other before they send."""
+    target = _core.Target("cuda", sm=90)
+    for last, late in ((6, True), (5, False)):
+        tensors = product(70, 90, 420, "float32", turn_b=True)
+        s = verify(tensors, (64, 80, 64), (64, 80), last, split=4, warpgroups=1, target=target)
+        assert ("ns_cluster_begin_late" in _core.program(s._core, tensors, target, "f")[0]) == late
+
+
 def test_clusters():
     there, why = nvrtc()
     if not there:
@@ -193,6 +202,27 @@ def test_convolutions(layout, shape, dtype, transposed):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_all_convolutions(shape, dtype, out, layout, transposed):
     verify(convolution(layout, *shape, dtype, out), (32, 32, 32), (16, 32), 2 + transposed, transposed)
+
+
+def test_three_terms_by_warpgroups():
+    target = _core.Target("cuda", sm=90)
+    how = dict(terms=3, warpgroups=1, target=target)
+    verify(product(70, 37, 43, "float32", turn_b=True), (64, 32, 32), (64, 32), **how)
+    verify(product(70, 60, 150, "float32", turn_b=True), (128, 24, 64), (64, 24), 5, True, split=3, **how)
+    verify(product(70, 60, 150, "float32", turn_b=True), (64, 64, 16), (64, 32), 4, wide=True, **how)
+    verify(convolution("NHWC", *SHAPES[1], "float32"), (64, 32, 32), (64, 32), 3, True, split=2, last=True, **how)
+    tensors = product(100, 72, 512, "float32", turn_b=True)
+    s = scheduled(tensors[-1], (128, 56, 32), (64, 56), 4, True, 2, 3, warpgroups=1)
+    assert "float32x3, warpgroups" in str(s)
+    there, why = nvrtc()
+    if not there:
+        pytest.skip(why)
+    source = _core.program(s._core, tensors, target, "f")[0]
+    products = re.findall(r"ns_wgmma_registers_56\(&sums_of_slice\[0\], &(A_\w+)\[\d+\], ns_tile\(&(B_\w+)\[", source)
+    assert products == [("A_low", "B_slices"), ("A_high", "B_low")] * 4 + [("A_high", "B_slices")] * 4  # large ones last
+    loop = source[source.index("for (int kt") :]
+    assert loop.index("ns_rest(") < loop.rindex("ns_wgmma_registers_56(") < loop.index("ns_parts(")  # of B between products, of A behind
+    assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
 
 
 def test_three_terms():
@@ -491,7 +521,10 @@ def test_pointers_advance_with_the_slices():
         ((64, 32, 32), (64, 32), 3, 1, 3, "1 or 2 slices"),
         ((64, 32, 48), (64, 32), 3, 1, 1, "32, 64 or a multiple of 128 bytes"),
         ((64, 24, 16), (64, 24), 3, 1, 1, "multiple of 1024 bytes"),
-        ((64, 32, 32), (64, 32), 3, 3, 1, "one of TF32"),
+        ((64, 32, 32), (64, 32), 4, 3, 2, "of one slice at a time"),
+        ((64, 32, 128), (64, 32), 4, 3, 1, "of 64 along k at most"),
+        ((64, 256, 32), (64, 256), 3, 3, 1, "64 sums of three terms"),
+        ((64, 32, 32), (64, 32), 2, 3, 1, "three stages or more"),
         ((64, 32, 32), (64, 32), 2, 1, 2, "more stages"),
         ((256, 256, 32), (128, 256), 3, 1, 1, "128 sums"),
     ],

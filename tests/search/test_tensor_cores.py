@@ -343,7 +343,7 @@ def test_who_may_use_warpgroups():
     half, single = dense(40, 24, 72, "float16"), dense(40, 24, 72, "float32")
     assert sketches(half, warpgroups=1) == sketches(half) == [False, True, True] and sketches(half, warpgroups=0) == [False, True]
     assert sum(sketches(single, math="tf32", warpgroups=1)) == 2 and not any(sketches(single, warpgroups=1, lane_products=0))
-    assert sum(sketches(single, math="float32x3", warpgroups=1, lane_products=0)) == 1
+    assert sum(sketches(single, math="float32x3", warpgroups=1, lane_products=0)) == 2
     for sm in (80, 100, 120):
         assert sum(sketches(half, warpgroups=1, target=f"cuda -arch=sm_{sm}")) == 1
     with pytest.raises(ValueError, match="warpgroups 3 is neither 0"):
@@ -551,13 +551,14 @@ def test_what_fits_is_counted_alike(dtype, math):
         ("float16", None, [64, 32, 32, 32, 16, 3, 0, 3, 1]),
         ("float16", None, [128, 64, 64, 64, 64, 3, 0, 5, 1, 1]),
         ("int8", None, [16, 16, 32, 16, 8, 2, 0, 8, 1]),
+        ("float32", "tf32", [64, 80, 64, 64, 80, 6, 0, 8, 1, 1]),  # no room beside the slices
         ("float32", "strict", [32, 32, 32, 16, 32, 3, 0, 7, 0]),  # lanes keep four neighbours
         ("float32", "strict", [40, 24, 16, 40, 24, 2, 0, 4, 0, 0, 0, 4]),  # and two
         ("float32", "strict", [8, 16, 32, 8, 16, 2, 0, 2, 0, 0, 0, 8]),
     ],
 )
 def test_what_clusters_need_is_counted_alike(dtype, math, numbers):
-    """Their sums have a place of their own: others send theirs before a block is done with its slices."""
+    """Their sums have a place of their own, where there is room: others send theirs before a block is done with its slices."""
     tensors = dense(128, 72, 512, dtype)
     p = policy(tensors, math=math)
     target = p.search_task.engine_target()
@@ -567,7 +568,8 @@ def test_what_clusters_need_is_counted_alike(dtype, math, numbers):
     (built,) = json.loads(manifest)["kernels"]
     assert verdict["ok"] and verdict["shared_bytes"] == kernel["shared_bytes"] and f"__cluster_dims__(1, 1, {numbers[7]})" in source
     slices = numbers[5] * numbers[2] * (numbers[0] + numbers[1]) * {"float16": 2, "int8": 1, "float32": 4}[dtype]
-    assert verdict["shared_bytes"] >= slices + numbers[0] * numbers[1] * 4 + 8
+    apart = slices + numbers[0] * numbers[1] * 4 + 8
+    assert verdict["shared_bytes"] >= apart or apart > 227 << 10 and verdict["shared_bytes"] == slices + 8
     assert built["shared_bytes"] + built["dyn_shared_bytes"] - verdict["shared_bytes"] in (8, 8 + 1024)  # arrays and slices begin at multiples
 
 
@@ -578,6 +580,7 @@ def test_the_price_of_wide_stores():
         first = p.evolutionary_search([s for s in p.sample_initial_population() if has_step(s)], 8)[0]
         numbers = next(s[2] for s in first.transform_steps if s[0] == "MM")
         numbers += [1, 0, 0][len(numbers) - 8 :]  # what it leaves out: terms, warpgroups, wide stores
+        numbers[7] = 1  # whole sums: others are not stored so
         both = [auto_scheduler.State(with_numbers(first, [*numbers[:10], wide]), p.search_task.compute_dag) for wide in (0, 1)]
         narrow, wide = p.program_cost_model.predict(p.search_task, both)
         assert (wide > narrow) == best and min(narrow, wide) > 0
@@ -610,12 +613,15 @@ def test_three_terms_are_as_accurate_as_float32(k):
         drawn = [s for s in policy(tensors, math=math, lane_products=0).sample_initial_population() if has_step(s)]
         assert all(("float32x3" in str(s)) == (math == "float32x3") for s in drawn)
         shared = [s for s in drawn if "split 1" not in str(s)]
-        for state in drawn[:1] + shared[:1]:
+        groups = [s for s in drawn if by_warpgroups(s)]
+        assert (groups != []) == (math == "tf32" or k >= 32)
+        for state in drawn[:1] + shared[:1] + groups[:2]:
             for draw in (rng.standard_normal, rng.random):  # random: of one sign, the sum grows
                 got, plain, _ = errors(core_state(state), tensors, draw)
                 assert got <= 2 * plain if math == "float32x3" else got > 10 * plain
             relative = errors(core_state(state), tensors, of_all_sizes)[2]
-            assert relative < 2**-21 + 4 * 2**-24 if math == "float32x3" else relative > 2**-13  # sums are rounded, too
+            bound = 2**-20 if by_warpgroups(state) else 2**-21
+            assert relative < bound + 4 * 2**-24 if math == "float32x3" else relative > 2**-13  # sums are rounded, too
 
 
 def test_three_terms_of_factors_next_to_a_power_of_two():
@@ -671,13 +677,17 @@ def test_a_record_without_its_mark_is_no_way_to_a_mode(dtype, math, does, tmp_pa
 
 
 def test_a_round_shares_its_trials():
-    """Both families are measured, whatever the estimate thinks of them, and not one tile in all its details."""
+    """All families are measured, whatever the estimate thinks of them, and not one tile in all its details."""
     x, w = te.placeholder((1, 28, 28, 128), "float16", name="X"), te.placeholder((3, 3, 128, 128), "float16", name="W")
     p = policy([x, w, topi.nn.conv2d_nhwc(x, w, 1, 1, 1)], model="analytic", evolutionary_search_population=512)
-    for n_ordinary in (2, 2, 0):
+    families = Counter()
+    for _ in range(5):
         states = p.propose(16)
+        seen = Counter("loops" if not has_step(x) else "warpgroups" if by_warpgroups(x) else "warps" for x in states)
+        assert max(seen["loops"], seen["warps"]) <= 2 or families["warps"] >= 4  # of one of them two in a round, up to four
+        families += seen
         tiles = [next(s[2] for s in x.transform_steps if s[0] == "MM") for x in states if has_step(x)]
-        assert len(states) - len(tiles) == n_ordinary
         cut = Counter((n[9] > 0, *((n[1], n[0]) if n[6] else (n[0], n[1])), n[7]) for n in tiles)
         assert max(cut.values()) <= 4
+    assert families["loops"] == 4 and families["warps"] >= 4 and families["warpgroups"] >= 60
     assert [has_step(s) for s in policy([x, w, topi.nn.conv2d_nhwc(x, w, 1, 1, 1)], model="analytic").propose(1)] == [True]

@@ -197,7 +197,7 @@ _ON_GPUS = (
 )  # fmt: skip
 _OVERLAP, _BRANCHES = "nestsmith.overlap", "nestsmith.branches"  # asked for by the user, of this call too
 _HALF_SUMS = "nestsmith.allow_fp16_accumulation"  # the user's
-# In strict float32: tensor cores take their factors as they lie in memory.
+# Where products are by lanes, too: tensor cores take their factors as they lie in memory.
 _GATES, _FIRST_LAYOUT = "relay.FuseOps.gates", "relay.FuseOps.any_first_layout"
 
 
@@ -214,7 +214,8 @@ def _context(layout, target, precision, early=False):
         config |= dict.fromkeys(_ON_CPUS, True)
     if "gpu" in target.keys:
         strict = PRECISIONS[precision] == "strict" and precision == "float32"
-        config |= dict.fromkeys(_ON_GPUS, True) | {_GATES: strict, _FIRST_LAYOUT: strict and target.has_lane_products}
+        lanes = strict or PRECISIONS[precision] == "float32x3"
+        config |= dict.fromkeys(_ON_GPUS, True) | {_GATES: strict, _FIRST_LAYOUT: lanes and target.has_lane_products}
         config["relay.FuseOps.pools"] = not is_mali(target)
     config[_HALF_SUMS] = bool(PassContext.current().config.get(_HALF_SUMS))
     if target.on_tensor_cores("float32") and PRECISIONS[precision] != "strict":

@@ -11,7 +11,7 @@ from ..expr import Call, Constant, Var
 from ..op.nn.convolution import is_depthwise
 from .moves import static_shape
 
-__all__ = ["expanded_by", "is_plain", "is_pointwise", "reads_image"]
+__all__ = ["brings_image", "expanded_by", "is_plain", "is_pointwise", "reads_image"]
 
 _BETWEEN = ("add", "nn.bias_add", "nn.relu", "clip", "multiply")
 _LANES = 8  # channels that come in such groups fill vectors
@@ -50,6 +50,11 @@ def reads_image(call, most=3):
     if call.op_name != "nn.conv2d" or static_shape(call) is None or not is_plain(call):
         return False
     return static_shape(call.args[0])[3] <= _IMAGE and max(_kernel(call)) <= most
+
+
+def brings_image(e):
+    """Whether an expression brings an input of the network into another layout."""
+    return isinstance(e, Call) and e.op_name == "layout_transform" and isinstance(e.args[0], Var)
 
 
 def _expands(call):

@@ -34,7 +34,7 @@ from ..infer import infer_type
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType
 from .alter_layout import is_in_tiles
-from .expansions import expanded_by, is_pointwise, reads_image
+from .expansions import brings_image, expanded_by, is_pointwise, reads_image
 from .moves import PRODUCTS, is_move, static_shape
 
 __all__ = ["FuseOps", "DefuseOps"]
@@ -252,9 +252,7 @@ def _first_layout(n, nodes, most=3):
     """Whether a node brings an image, an input of the network, into the layout of the one convolution that reads it. That takes it element
     by element anyway. It reads each several times: what is computed on the way would be as often. `most`: taps along a side."""
     e, p = n.expr, n.parent.expr
-    if not isinstance(e, Call) or e.op_name != "layout_transform" or not isinstance(e.args[0], Var):
-        return False
-    if n.root() is not n or any(u is not n.parent for u, _ in n.users):
+    if not brings_image(e) or n.root() is not n or any(u is not n.parent for u, _ in n.users):
         return False
     return isinstance(p, Call) and p.args[0] is e and reads_image(p, most) and _path_ok(n, n.parent, _into_master)
 
