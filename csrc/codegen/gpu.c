@@ -40,6 +40,7 @@ static void shared_array(Gen *g, const Stmt *s, void *arg) {
   BufferId b = s->u.alloc.buf;
   DType t = dtype_lanes(ir_buffer(g->c, b)->type, 1);
   int64_t n = gen_const(g, ir_buffer(g->c, b)->size, "size of a shared array");
+  int64_t bytes = i64_ceildiv(n * dtype_bytes(t), 16) * 16; /* whole words: compilers read them, the last one, too */
   const char *ty = gen_storage(g, t);
   int32_t align = ir_buffer(g->c, b)->align;
   gen_line(g);
@@ -48,8 +49,8 @@ static void shared_array(Gen *g, const Stmt *s, void *arg) {
   else
     sb_printf(g->o, "%s%s %s[%lld];\n",
               align > SHARED_ALIGN ? arena_printf(g->a, "__shared__ __align__(%d) ", align) : g->t->shared, ty,
-              gen_buf(g, b), (long long)n);
-  sh->offset += (n * dtype_bytes(t) + 15) / 16 * 16;
+              gen_buf(g, b), (long long)(bytes / dtype_bytes(t)));
+  sh->offset += bytes;
 }
 
 /* How many blocks one multiprocessor must hold at a time: no more than the grid gives it. ptxas otherwise saves

@@ -125,11 +125,15 @@ static const char *cluster_begin_helper(Gen *g, bool late) {
   return gen_function(
       g, "void", late ? "ns_cluster_begin_late" : "ns_cluster_begin",
       "(void *arrivals, unsigned int bytes) {\n"
-      "  if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0)\n"
-      "    asm volatile(\"mbarrier.init.shared::cta.b64 [%%0], 1;\\n\"\n"
-      "                 \"fence.mbarrier_init.release.cluster;\\n\"\n"
-      "                 \"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%%0], %%1;\" ::\n"
-      "                 \"r\"((unsigned int)__cvta_generic_to_shared(arrivals)), \"r\"(bytes) : \"memory\");\n"
+      "  bool first = (threadIdx.x | threadIdx.y | threadIdx.z) == 0;\n"
+      "  unsigned int at = (unsigned int)__cvta_generic_to_shared(arrivals);\n"
+      "  if (first)\n"
+      "    asm volatile(\"mbarrier.init.shared::cta.b64 [%%0], 1;\\nfence.mbarrier_init.release.cluster;\" :: "
+      "\"r\"(at) : \"memory\");\n"
+      "  __syncwarp();\n" /* the whole warp initialises it, as compilers have it: racecheck wants to see an order */
+      "  if (first)\n"
+      "    asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%%0], %%1;\" :: \"r\"(at), \"r\"(bytes) : "
+      "\"memory\");\n"
       "  __syncwarp();\n"
       "  asm volatile(\"barrier.cluster.arrive.%s.aligned;\" ::: \"memory\");\n}\n",
       late ? "release" : "relaxed");
@@ -213,13 +217,14 @@ static const char *group_registers_helper(Gen *g, int64_t n) {
       operands(g, "\"+f\"(c[#])", 0, n / 2), operands(g, "\"r\"(a[#])", 0, 4));
 }
 
-/* Where a tile begins, in units of 16 bytes, beside how it lies. */
+/* Where a tile begins, in units of 16 bytes, beside how it lies. An address has the number of the block in its cluster, too, in front of
+ * the place in that block's shared memory. */
 static const char *group_tile_helper(Gen *g) {
-  return gen_function(
-      g, "unsigned long long", "ns_tile",
-      "(const void *first, unsigned int units, unsigned long long form) {\n"
-      "  unsigned int low = ((unsigned int)__cvta_generic_to_shared(first) >> 4 | (unsigned int)form) + units;\n"
-      "  return form >> 32 << 32 | low;\n}\n");
+  return gen_function(g, "unsigned long long", "ns_tile",
+                      "(const void *first, unsigned int units, unsigned long long form) {\n"
+                      "  unsigned int at = (unsigned int)__cvta_generic_to_shared(first) & 0x3ffff;\n"
+                      "  unsigned int low = (at >> 4 | (unsigned int)form) + units;\n"
+                      "  return form >> 32 << 32 | low;\n}\n");
 }
 static bool in_registers(Gen *g, ExprId load) { return ir_buffer(g->c, ir_node(g->c, load)->sym)->scope == SC_LOCAL; }
 /* A constant at the end of a place is added to the description: what is left is the same for all products of a slice. */

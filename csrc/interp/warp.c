@@ -166,7 +166,11 @@ static void put_single(Run *r, const ExprId load, double x, bool bad) {
 }
 static void parts(Run *r, const ExprId *k, int n) {
   Val x = single(r, k[n - 1]);
-  if (n == 2) return put_single(r, k[0], num_tf32(x.u.f - num_tf32(x.u.f, false), true), x.bad);
+  if (n == 2) { /* by adding half of the last place that stays, to whatever bits there are */
+    Val rest = {.u.f = (float)(x.u.f - num_tf32(x.u.f, false)), .bad = x.bad}, bits = pack(DT_F32, 1, &rest);
+    bits.u.i = (uint32_t)bits.u.i + 0x1000u;
+    return put_single(r, k[0], part(DT_F32, bits, 0).u.f, x.bad);
+  }
   double high = num_tf32_high(x.u.f);
   put_single(r, k[0], high, x.bad);
   put_single(r, k[1], (float)(x.u.f - high), x.bad);

@@ -55,6 +55,18 @@ def tasks_in(precision):
     return build.tasks_of(mod, params, target, layout, precision)[0]
 
 
+def test_who_reads_an_image_as_it_lies():
+    """Where products are by lanes, too, the first convolution takes in the change of its layout; tensor cores want a fourth channel."""
+    for precision, first in (("float32", True), ("float32x3", True), ("tf32", False), ("float16", False)):
+        assert any("layout_transform_nn_conv2d" in task.desc for task in tasks_in(precision)) == first
+    x, w = relay.var("x", shape=(1, 64, 18, 18)), relay.var("w", shape=(16, 64, 3, 3))
+    y = nn.conv2d(x, w, padding=1, channels=16, kernel_size=3)  # no image: tensor cores copy its channels well
+    mod = relay.module.IRModule.from_expr(relay.Function([x, w], y))
+    params = {"w": np.ones((16, 64, 3, 3), "float32")}
+    (task,) = build.tasks_of(mod, params, Target(TARGET), "NHWC", "float32x3")[0]
+    assert [tuple(map(int, t.shape)) for t in task.compute_dag.tensors][1] == (16, 3, 3, 64)  # as they take weights
+
+
 def policy(task, **more):
     return auto_scheduler.SketchPolicy(task, "random", seed=1, verbose=0, **more)
 

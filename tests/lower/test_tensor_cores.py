@@ -132,6 +132,13 @@ def test_clusters():
         assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
 
 
+def test_places_in_shared_memory_without_the_number_of_the_block():
+    """An address of a block in a cluster has its number from bit 24 on, which is not of a tile's description."""
+    tensors = product(256, 256, 512)
+    source = _core.program(scheduled(tensors[-1], (64, 128, 64), (64, 128), split=4, warpgroups=1)._core, tensors, _core.Target("cuda", sm=90), "f")[0]
+    assert "__cluster_dims__(1, 1, 4)" in source and "__cvta_generic_to_shared(first) & 0x3ffff;" in source
+
+
 def test_a_sum_of_16_bits():
     verify(product(24, 16, 40, out="float16"), (16, 16, 16), (16, 8))
     verify(product(24, 16, 40, out="float16", tail=False), (16, 16, 16), (16, 8))

@@ -552,6 +552,8 @@ def test_what_fits_is_counted_alike(dtype, math):
         ("float16", None, [128, 64, 64, 64, 64, 3, 0, 5, 1, 1]),
         ("int8", None, [16, 16, 32, 16, 8, 2, 0, 8, 1]),
         ("float32", "tf32", [64, 80, 64, 64, 80, 6, 0, 8, 1, 1]),  # no room beside the slices
+        ("float32", "float32x3", [64, 24, 32, 64, 24, 3, 0, 5, 3, 1]),  # what is left of one factor lies there, too
+        ("float32", "float32x3", [128, 64, 64, 64, 64, 4, 0, 4, 3, 1]),
         ("float32", "strict", [32, 32, 32, 16, 32, 3, 0, 7, 0]),  # lanes keep four neighbours
         ("float32", "strict", [40, 24, 16, 40, 24, 2, 0, 4, 0, 0, 0, 4]),  # and two
         ("float32", "strict", [8, 16, 32, 8, 16, 2, 0, 2, 0, 0, 0, 8]),

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ...numerics import float32_mode, is_byte_product, is_float
 from .. import op
 from .. import passes as _t
@@ -19,7 +21,7 @@ from ..infer import infer_type
 from ..op import nn
 from ..op.registry import BROADCAST, ELEMWISE, INJECTIVE, get
 from ..ty import Any
-from .expansions import brings_image
+from .expansions import brings_image, reads_image
 from .factors import round_factors
 
 __all__ = ["ForTensorCores"]
@@ -56,8 +58,9 @@ def ForTensorCores(target):
                 return new
             if not multiplied(dtype) or not (whole or is_float(dtype)):
                 return new
-            if mode == "float32x3" and ctx.config.get("relay.FuseOps.any_first_layout") and brings_image(old.args[0]):
-                return new  # lanes, which read it element by element, are as fast, and need no kernel that brings it
+            image = brings_image(old.args[0]) and reads_image(old, math.inf)
+            if image and mode == "float32x3" and ctx.config.get("relay.FuseOps.any_first_layout"):
+                return new  # it takes in the change of layout, element by element: no kernel is needed to bring the image
             args, attrs = list(new.args), dict(a)
             if more := _more_channels(old.args[0]):
                 args = [nn.pad(x, [(0, more if k == axis else 0) for k in range(4)]) for x, axis in zip(args, (3, 2))]
