@@ -135,7 +135,8 @@ def test_clusters():
 def test_places_in_shared_memory_without_the_number_of_the_block():
     """An address of a block in a cluster has its number from bit 24 on, which is not of a tile's description."""
     tensors = product(256, 256, 512)
-    source = _core.program(scheduled(tensors[-1], (64, 128, 64), (64, 128), split=4, warpgroups=1)._core, tensors, _core.Target("cuda", sm=90), "f")[0]
+    s = scheduled(tensors[-1], (64, 128, 64), (64, 128), split=4, warpgroups=1)
+    source = _core.program(s._core, tensors, _core.Target("cuda", sm=90), "f")[0]
     assert "__cluster_dims__(1, 1, 4)" in source and "__cvta_generic_to_shared(first) & 0x3ffff;" in source
 
 
