@@ -130,7 +130,6 @@ static int per_register(const Mx *x) { return matrix_half_sums(&x->t) && !mx_pla
 /* Products in three terms have two sums for one, four of each side by side: of large products, those of one slice alone, which are
  * added to the others by an addition that rounds, and of small ones, which are cut off where it does not matter. */
 static bool three(const Mx *x) { return x->t.terms == 3 && !x->t.warpgroups && !mx_plain(x); }
-enum { DEEP = 64 }; /* so much along k is added up in the unit at most */
 static ExprId of_three(Mx *x, ExprId z, int small) {
   ExprId first = scaled(x, quot(x, z, MMA_SUMS), 2 * MMA_SUMS);
   return ex_add(x->c, ex_add(x->c, first, rest(x, z, MMA_SUMS)), num(x, small * MMA_SUMS));
@@ -144,7 +143,7 @@ static Stmt *add_three(Mx *x, int small) {
 /* Behind the products of step ks of a slice. */
 static Stmt *settle(Mx *x, int ks) {
   int deep = (ks + 1) * x->step;
-  return three(x) && (deep == x->t.block_k || deep % DEEP == 0) ? add_three(x, 0) : NULL;
+  return three(x) && (deep == x->t.block_k || deep % MATRIX_DEEP == 0) ? add_three(x, 0) : NULL;
 }
 
 static MmaType mma_type(const Mx *x) {

@@ -73,7 +73,7 @@ int matrix_staged(const MatrixTile *t, DType type, const Target *target) {
 
 /* Their tiles lie in shared memory as the instruction finds them: lines of 32, 64 or 128 bytes, or pieces of 128 side by side, which
  * change places in groups that begin at multiples of 1,024 bytes. */
-enum { WIDEST_LINE = 128, SWIZZLED = 1024, THREE_DEEP = 64 };
+enum { WIDEST_LINE = 128, SWIZZLED = 1024 };
 static const char *group_fault(const MatrixTile *t, DType type) {
   int line = t->block_k * dtype_bytes(type);
   if (t->warpgroups < 0 || t->warpgroups > 2) return "a warpgroup multiplies 1 or 2 slices at a time";
@@ -84,7 +84,7 @@ static const char *group_fault(const MatrixTile *t, DType type) {
     return "a warpgroup's slice has a multiple of 1024 bytes of columns";
   if (t->terms != 1 && (t->terms != 3 || !dtype_eq(type, DT_F32)))
     return "a warpgroup's product of float32 is one of TF32 or the sum of 3, and its sums are float32";
-  if (t->terms == 3 && (t->warpgroups > 1 || t->block_k > THREE_DEEP))
+  if (t->terms == 3 && (t->warpgroups > 1 || t->block_k > MATRIX_DEEP))
     return "a warpgroup's product in three terms is of one slice at a time, of 64 along k at most";
   if (t->terms == 3 && t->warp_m * t->warp_n / GPU_WARPGROUP > MAX_ACCUMULATORS / 2)
     return "a thread keeps at most 64 sums of three terms";

@@ -51,6 +51,7 @@ typedef enum { AT_ROOT, AT_INLINED, AT_ITER } ComputeAt;
  * pass through shared memory, so that each thread stores neighbours, and a warp lines of them. teams: of lanes: so many warps share a
  * warp's tile, each a part of k of every slice. last: of blocks that share a sum the one that is done last adds up, in the same kernel. */
 enum { MATRIX_HALF_SUMS = 2 }; /* terms */
+enum { MATRIX_DEEP = 64 };     /* so much along k is added up in the unit at most, of large products of three terms */
 enum { MATRIX_FIELDS = 13, MATRIX_TERMS = 8, MATRIX_WARPGROUPS, MATRIX_WIDE, MATRIX_TEAMS, MATRIX_LAST };
 /* of a step; the last may be missing: 1, 0, 0, 1, 0 */
 typedef union {
