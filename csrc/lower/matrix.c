@@ -275,7 +275,7 @@ static Stmt *step_grouped(Mx *x, ExprId slot, ExprId ahead, ExprId ahead_slot) {
   return seq(x, s, end_copies(x, ahead, ahead_slot));
 }
 
-/* Products of three terms: those of a slice are under way while the parts of the next one are made, and a later one is copied to where
+/* Products of three terms: those of a slice are under way while the next one is loaded, and a later one is copied to where
  * the one before was. */
 static Stmt *step_three(Mx *x, ExprId kt, ExprId slot, ExprId after, ExprId ahead, ExprId ahead_slot) {
   Stmt *copies = seq(x, begin_copy(x, &x->a, ahead, ahead_slot), begin_copy(x, &x->b, ahead, ahead_slot));

@@ -112,8 +112,8 @@ Stmt *mx_group_wait(Mx *x, int under_way, BufferId c, int sums); /* sums: how ma
 bool mx_three(const Mx *x);
 void mx_three_begin(Mx *x);
 Stmt *mx_three_start(Mx *x); /* parts of slice 0, which is there */
-Stmt *mx_three_products(Mx *x, ExprId kt, ExprId slot, ExprId after, Stmt *copies); /* and the parts of slice kt + 1 */
-Stmt *mx_three_add(Mx *x); /* waits for them, and adds their sums */
+Stmt *mx_three_products(Mx *x, ExprId kt, ExprId slot, ExprId after, Stmt *copies); /* and loads of slice kt + 1, and the rest of its B */
+Stmt *mx_three_add(Mx *x); /* waits for them, adds their sums, and makes parts of A of what was loaded */
 
 /* ---- matrix_lanes.c: products of float32 by the lanes themselves ---- */
 bool mx_lanes(const Mx *x);

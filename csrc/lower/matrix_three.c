@@ -9,8 +9,9 @@
  * ResNet-50: as fast, or 2 to 8 % slower).
  *
  *     slice 0: fragments of A and their parts; the rest of B; slice 1 is there; barrier
- *     for kt: products of slice kt, and between them copies of slice kt+stages-1, and the parts of slice kt+1; wait for slice kt+2, and
- *         for the products, whose sums, of this slice alone, are added by an addition that rounds; barrier
+ *     for kt: products of slice kt, and between them copies of slice kt+stages-1, loads of slice kt+1 and the rest of its B; wait for
+ *         slice kt+2, and for the products, whose sums, of this slice alone, are added by an addition that rounds; parts of A of slice
+ *         kt+1; barrier
  */
 #include "lower/matrix.h"
 
