@@ -173,7 +173,7 @@ char *arena_printf(Arena *a, const char *fmt, ...) {
   return p;
 }
 
-ArenaMark arena_mark(const Arena *a) { return (ArenaMark){a->top, a->used}; }
+ArenaMark arena_mark(const Arena *a) { return (ArenaMark){a->top, a->used, a->limit, a->why}; }
 
 void arena_release(Arena *a, ArenaMark m) {
   while (a->top != (Block *)m.block) {
@@ -194,6 +194,7 @@ void arena_release(Arena *a, ArenaMark m) {
   }
   if (a->top) HIDE(block_data(a->top) + m.used, a->used - m.used);
   a->used = m.used;
+  a->limit = m.limit, a->why = m.why;
 }
 
 size_t arena_bytes(const Arena *a) { return a->below + a->used; }

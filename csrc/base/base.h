@@ -72,7 +72,7 @@ void *mem_realloc(Err *e, void *p, size_t n); /* not zeroed; raises NS_ERR_MEMOR
 
 /* ---- arenas (arena.c) ---- */
 typedef struct Arena Arena;
-typedef struct { void *block; size_t used; } ArenaMark;
+typedef struct { void *block; size_t used, limit; const char *why; } ArenaMark;
 
 Arena *arena_new(Err *e);              /* raises NS_ERR_MEMORY; also on every allocation below */
 void arena_free(Arena *a);             /* NULL is allowed */
@@ -82,7 +82,7 @@ char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n); /* n bytes and a NUL */
 char *arena_printf(Arena *a, const char *fmt, ...) NS_PRINTF(2, 3);
 ArenaMark arena_mark(const Arena *a);
-void arena_release(Arena *a, ArenaMark m); /* frees all that was allocated after the mark */
+void arena_release(Arena *a, ArenaMark m); /* frees all that was allocated after the mark; limits are as then */
 size_t arena_bytes(const Arena *a);
 /* it may grow by so much; then NS_ERR_VALUE: "<why>". why: lives as long */
 void arena_limit(Arena *a, size_t more, const char *why);

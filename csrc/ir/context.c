@@ -6,6 +6,7 @@
  *
  * A clone copies the tables and points to the payloads of its source, which must outlive it and stay unreleased. */
 #include "ir/ctx.h"
+#include "base/limits.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -146,6 +147,13 @@ void ir_free(IrCtx *c) {
   }
   arena_free(c->arena);
   free(c);
+}
+
+void ir_limit(IrCtx *c) {
+  const Limit *l = limit_of(LIMIT_MEMORY);
+  arena_limit(c->arena, (size_t)l->most,
+              arena_printf(c->arena, "the schedule takes more than %lld %s to replay and lower (limit \"%s\")",
+                           (long long)l->most, l->what, l->name));
 }
 
 Arena *ir_arena(IrCtx *c) { return c->arena; }

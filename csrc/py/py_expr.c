@@ -47,14 +47,7 @@ IrCtx *py_context(Err *e) {
   return c;
 }
 
-static void do_limit(void *p) {
-  Clone *x = p;
-  Arena *a = ir_arena(x->out);
-  int64_t most = limit_of(LIMIT_MEMORY)->most;
-  arena_limit(a, (size_t)most,
-              arena_printf(a, "the schedule takes more than %lld %s to replay and lower (limit \"%s\")",
-                           (long long)most, limit_of(LIMIT_MEMORY)->what, limit_of(LIMIT_MEMORY)->name));
-}
+ERR_BODY(do_limit, Clone *x, ir_limit(x->out))
 IrCtx *py_candidate(const IrCtx *src, Err *e) {
   Clone x = {.out = py_clone(src, e), .err = e};
   if (!x.out || py_try(e, do_limit, &x)) return x.out;

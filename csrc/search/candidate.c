@@ -64,6 +64,7 @@ static void all(void *arg) {
   Make *x = arg;
   SearchTask *t = (SearchTask *)(uintptr_t)x->m->task; /* its counters alone change */
   Err *e = ir_err(x->m->ctx);
+  ir_limit(x->m->ctx); /* steps of a log may be anything */
   x->c->keep = arena_new(e);
   x->c->step = sp_steps_copy(x->c->keep, x->c->n_step, x->steps, true);
   t->replayed++;

@@ -145,6 +145,16 @@ def test_a_bound_is_named(name, world, tmp_path):
             _core.candidate_source(state, tasks[0].engine_target(), 0)
 
 
+def test_steps_that_teach_a_model_or_a_search_are_bounded(world):
+    """A model and a search replay a record's steps without showing the state to anybody."""
+    task, steps = world[2][0], json.dumps(STEPS["memory"] * 15)
+    model, policy = auto_scheduler.XGBModel(seed=1), auto_scheduler.SketchPolicy(task, verbose=0)
+    for take in (lambda s: model.engine.add(model._task(task), s, 1e-3), lambda s: policy.engine.report(s, 1e-3, True)):
+        take("[]")
+        with pytest.raises(ValueError, match='step .* bytes of memory to replay and lower .limit "memory".'):
+            take(steps)
+
+
 def test_unrolling_on_a_gpu_is_bounded():
     """Where loops are written out, before memory is used for them."""
     x = te.placeholder((64, 64, 64), name="x")
