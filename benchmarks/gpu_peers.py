@@ -175,6 +175,7 @@ def one(name, args):
         "error": error,
         "of kernels": float(np.sum([r.seconds for r in report.rows])),
         "by itself": by_itself,
+        "first": True,  # by itself it was measured before the comparison; behind it in rows without
         "times": {side: statistics.quantiles(v, n=4) for side, v in seconds.items()},
         **kept,
     }
@@ -216,6 +217,7 @@ def write(args):
     if not rows:
         return
     text, mean, least = table(rows)
+    late = [r["network"] for r in rows if not r.get("first")]
     gpus, versions = " and ".join(sorted({r["gpu"] for r in rows})), " and ".join(sorted({r["torch"] for r in rows}))
     pathlib.Path(args.out).write_text(
         f"# Networks on a GPU in {args.precision}, beside PyTorch and Inductor\n\n"
@@ -224,6 +226,7 @@ def write(args):
         f"30 ms, sides in turn. By itself: a run of ours before the others are there (median of 7 times 100), and how many times the sum of "
         f"its kernels that is, each repeated alone with weights and instructions as cold as in a run.\n\n"
         f"{text}\n\n{len(rows)} networks; geometric mean: {mean:.2f} times as fast as the best of the others; least: {least:.2f}.\n"
+        + (f"\nBy itself measured behind the comparison: {', '.join(late)}.\n" if late else "")
     )
     print(
         f"{text}\n{len(rows)} networks, geometric mean {mean:.2f}, least {least:.2f}; table in {args.out}", flush=True

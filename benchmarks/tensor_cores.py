@@ -220,7 +220,7 @@ def measure(group, precision, args, end):
             print(f"{group} {precision} {case.name}: {type(e).__name__}: {str(e)[:200]}", flush=True)
             continue
         if found is None:
-            print(f"{group} {precision} {case.name}: left out: no valid record when the time for tuning was over", flush=True)
+            print(f"{group} {precision} {case.name}: left out: the log has no valid record of it", flush=True)
             continue
         name = f"{group} {precision} {case.name}".replace("/", "_")
         found.update(group=group, precision=precision, case=case.name, gpu=torch.cuda.get_device_name(), torch=torch.__version__, tuning=spent,

@@ -82,7 +82,7 @@ char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n); /* n bytes and a NUL */
 char *arena_printf(Arena *a, const char *fmt, ...) NS_PRINTF(2, 3);
 ArenaMark arena_mark(const Arena *a);
-void arena_release(Arena *a, ArenaMark m); /* frees all that was allocated after the mark; limits are as then */
+void arena_release(Arena *a, ArenaMark m); /* all is as it was at the mark: what was allocated since is freed, the limit is what it was */
 size_t arena_bytes(const Arena *a);
 /* it may grow by so much; then NS_ERR_VALUE: "<why>". why: lives as long */
 void arena_limit(Arena *a, size_t more, const char *why);

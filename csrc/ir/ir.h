@@ -181,7 +181,7 @@ IrCtx *ir_clone(const IrCtx *src, Err *e); /* ids of src mean the same in the cl
 void ir_free(IrCtx *c);
 IrMark ir_mark(const IrCtx *c);
 void ir_release(IrCtx *c, IrMark m);
-void ir_limit(IrCtx *c); /* until a release: one schedule may take so much memory from here (LIMIT_MEMORY) */
+void ir_limit(IrCtx *c); /* from here on it may take what one schedule may (LIMIT_MEMORY); a release to a mark of before lifts that */
 Arena *ir_arena(IrCtx *c);                 /* lives until ir_release/ir_free */
 Err *ir_err(IrCtx *c);
 typedef struct { ExprNode *node; ExprId *kid; IrVar *var; } IrTables; /* the head of IrCtx, shown for inlining only */

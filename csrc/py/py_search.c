@@ -40,7 +40,7 @@ static void do_steps(void *arg) {
 }
 bool py_state_steps(const PyState *s, Err *e, PySteps *out) {
   TakeSteps x = {s->state, out};
-  out->ctx = py_clone(s->dag->own.ctx, e);
+  out->ctx = py_candidate(s->dag->own.ctx, e);
   if (!out->ctx) return false;
   if (py_try(e, do_steps, &x)) return true;
   ir_free(out->ctx);

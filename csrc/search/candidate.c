@@ -64,7 +64,6 @@ static void all(void *arg) {
   Make *x = arg;
   SearchTask *t = (SearchTask *)(uintptr_t)x->m->task; /* its counters alone change */
   Err *e = ir_err(x->m->ctx);
-  ir_limit(x->m->ctx); /* steps of a log may be anything */
   x->c->keep = arena_new(e);
   x->c->step = sp_steps_copy(x->c->keep, x->c->n_step, x->steps, true);
   t->replayed++;
@@ -99,13 +98,17 @@ typedef struct {
   MakeEnv env;
   Err err;
 } Alone;
-ERR_BODY(open_alone, Alone *x, x->env.ctx = ir_clone(x->env.task->ctx, &x->err))
+static void open_alone(void *arg) {
+  Alone *x = arg;
+  x->env.ctx = ir_clone(x->env.task->ctx, &x->err);
+  ir_limit(x->env.ctx); /* steps of a log may be anything */
+}
 Candidate *cand_new(const SearchTask *t, int n, const Step *steps, unsigned want, int layout, const atomic_int *stop) {
   Alone x = {.env = {.task = t}};
   err_init(&x.err);
   x.err.interrupt = stop;
-  if (err_try(&x.err, open_alone, &x) != NS_OK) return NULL;
-  Candidate *c = cand_make(&x.env, n, steps, want, layout, NULL);
+  bool open = err_try(&x.err, open_alone, &x) == NS_OK;
+  Candidate *c = open ? cand_make(&x.env, n, steps, want, layout, NULL) : NULL;
   ir_free(x.env.ctx);
   return c;
 }

@@ -236,7 +236,8 @@ static void worker_open(void *arg) {
       w->env.plan[i] = plan_new(w->keep, w->env.sketch[i]);
     }
   }
-  w->base = ir_mark(w->ctx);
+  ir_limit(w->ctx);          /* what is bred of steps that a log holds may be anything; */
+  w->base = ir_mark(w->ctx); /* each release gives the limit back */
 }
 
 void pol_workers_open(Policy *p) {

@@ -163,6 +163,7 @@ static void lower_one(void *arg) {
     l->at->ctx = ir_clone(t->ctx, e);
     l->at->mark = ir_mark(l->at->ctx);
   }
+  if (!it->text) ir_limit(l->at->ctx);
   GenText src = it->text
                     ? *it->text
                     : gen_steps(l->at->ctx, t->dag, &t->target, it->n_step, it->step, t->layout, PROGRAM_NAME, NULL);

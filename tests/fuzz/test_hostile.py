@@ -149,10 +149,28 @@ def test_steps_that_teach_a_model_or_a_search_are_bounded(world):
     """A model and a search replay a record's steps without showing the state to anybody."""
     task, steps = world[2][0], json.dumps(STEPS["memory"] * 15)
     model, policy = auto_scheduler.XGBModel(seed=1), auto_scheduler.SketchPolicy(task, verbose=0)
-    for take in (lambda s: model.engine.add(model._task(task), s, 1e-3), lambda s: policy.engine.report(s, 1e-3, True)):
+    for take in (
+        lambda s: model.engine.add(model._task(task), s, 1e-3),
+        lambda s: policy.engine.report(s, 1e-3, True),
+        lambda s: policy.engine.hint(s),
+        lambda s: policy.engine.check(s),
+    ):
         take("[]")
         with pytest.raises(ValueError, match='step .* bytes of memory to replay and lower .limit "memory".'):
             take(steps)
+
+
+def test_what_can_be_replayed_may_be_too_large_to_lower(world):
+    """A state under the bound, whose text would be beyond it, wherever it is lowered."""
+    task = world[2][0]
+    steps = STEPS["memory"][:2] * 2 + [["SP", 2, 0, 1, [1] * 25, 1]]
+    state = _core.State(task.compute_dag, json.dumps(steps))
+    for layout in (0, 2):
+        with pytest.raises(ValueError, match='takes more than .* bytes of memory .* .limit "memory".'):
+            _core.candidate_source(state, task.engine_target(), layout)
+    assert 'limit "memory"' in auto_scheduler.SketchPolicy(task, verbose=0).engine.check(state)[1]
+    log = auto_scheduler.LocalBuilder().build([auto_scheduler.MeasureInput(task, auto_scheduler.State(state, task.compute_dag))])
+    assert 'limit "memory"' in str(log[0].error_msg)
 
 
 def test_unrolling_on_a_gpu_is_bounded():

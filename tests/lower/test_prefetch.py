@@ -1,7 +1,7 @@
 """CPU programs ask for the next chunk of large packed weights while they use the present one, and for nothing else."""
 
 import itertools
-import platform
+import pathlib
 import re
 
 import numpy as np
@@ -11,8 +11,9 @@ import nestsmith as ns
 from nestsmith import _core, te
 
 CPU = _core.Target("llvm", (4, 64, 64, 0, 0, 0, 0, 0))
-# Vectors of 32 bytes: with wider ones all rows of a case are one register tile, and no chunk is used again.
-TEXT = "llvm -mcpu=x86-64-v3" if platform.machine() == "x86_64" else "llvm"
+# With vectors of 64 bytes all rows of a case are one register tile, and no chunk is used again.
+CPUINFO = pathlib.Path("/proc/cpuinfo")
+TEXT = "llvm -mcpu=x86-64-v3" if CPUINFO.exists() and "avx512f" in CPUINFO.read_text() else "llvm"
 LINE = 64
 
 
