@@ -163,7 +163,7 @@ void pool_run(Pool *p, int64_t n_items, PoolJob job, void *arg);
 
 /* ---- forks (fork.c): what an object of the parent is in a forked child ---- */
 int fork_count(void);    /* forks between the process that loaded the engine and this one: equal numbers, same process */
-void fork_hold(void);    /* no fork until fork_release; short, not nested, and nothing is raised in between */
+void fork_hold(void);    /* no fork and no end of the process until fork_release; short, not nested, and nothing is raised in between */
 void fork_release(void);
 typedef struct ForkFd { int fd; struct ForkFd *next, **at; } ForkFd;
 void fork_close(ForkFd *f, int fd); /* fd is closed in children forked from now on; f must stay where it is */

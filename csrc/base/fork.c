@@ -5,8 +5,8 @@
  *   fork_count    grows by one in every forked child. Who owns threads, processes or a lock that is held for long keeps
  *                 the number under which it was made, and compares: thread pools and the CPU device begin anew,
  *                 processes and device locks of the parent are left alone, GPUs and tuning sessions refuse.
- *   fork_hold     a fork waits until fork_release. For short work under locks that cannot be made anew: OpenBLAS's, and
- *                 those of tables that a child goes on using.
+ *   fork_hold     a fork, or the end of the process, waits until fork_release. For short work under locks that cannot be
+ *                 made anew: OpenBLAS's, and those of tables that a child goes on using.
  *   fork_close    a descriptor that children do not keep: a file lock lives until the last copy of it is closed.
  *
  * Forks are a matter of the whole process, so this file has the state of the whole process. vfork is not a fork here: the
@@ -14,6 +14,7 @@
 #include "base/base.h"
 
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 static atomic_int count;
@@ -40,6 +41,17 @@ static void in_child(void) { /* the only thread; what it may call is what a sign
 }
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before, in_parent, in_child); }
+
+/* The end of the process is a fork of a kind: libraries take themselves apart while other threads are at work. OpenBLAS tells its
+ * threads to end and waits for them, and one that is given a product after that is never told again. So the gate is closed for
+ * good; the destructor of who needs a library runs before the library's own. Threads that are held up end with the process. */
+__attribute__((destructor)) static void last(void) {
+  enum { SECONDS = 2 }; /* what is held is short; a thread that was ended within would be waited for */
+  struct timespec until;
+  if (clock_gettime(CLOCK_REALTIME, &until) != 0) return;
+  until.tv_sec += SECONDS;
+  pthread_rwlock_timedwrlock(&gate, &until);
+}
 
 int fork_count(void) { return atomic_load_explicit(&count, memory_order_relaxed); }
 void fork_hold(void) { pthread_rwlock_rdlock(&gate); }

@@ -173,6 +173,31 @@ def test_children_beside_training(tmp_path):
     assert out.stdout == "0\n", out
 
 
+ENDS = """
+    import random, sys, threading, time
+    import numpy as np
+    from nestsmith import _core
+
+    first, rng, trained = np.arange(0, 257, 4, dtype=np.int32), np.random.default_rng(0), [0]
+    part = rng.random((256, 40), "float32"), first, np.zeros(64, np.int32), rng.random(64) + 0.1
+    def train():
+        while True:
+            _core.Network.train(*part, steps=3, threads=2)
+            trained[0] += 1
+    for _ in range(2):
+        threading.Thread(target=train, daemon=True).start()
+    while trained[0] < 4:
+        time.sleep(1e-3)
+    time.sleep(random.Random(int(sys.argv[1])).random() * 0.02)
+"""
+
+
+def test_a_program_ends_while_its_threads_train():
+    """OpenBLAS waits for its threads at the end, and one that gets work then would not hear that it is over (2 of 5 programs hung)."""
+    for seed in range(12):
+        subprocess.run([sys.executable, "-c", textwrap.dedent(ENDS), str(seed)], check=True, timeout=PATIENCE)
+
+
 def test_what_is_the_parents_stays_the_parents(tmp_path):
     """A child that ends as a program does, after atexit and the ends of all objects, leaves the parent's processes alone;
     what needs them refuses in the child."""
