@@ -92,7 +92,7 @@ def resnet18_tasks(placeholders="placeholder", pooling="tensor"):
 def unlimited(kind):
     """A target whose GPU can run whatever can be written down for it."""
     most = 2**31 - 1
-    return kind if kind == "c" else _core.Target(kind, (-1, 16, 64, most, most, most, most, 32))
+    return kind if kind == "c" else _core.Target(kind, (-1, most, 64, most, most, most, most, 32))
 
 
 def _bits(array):

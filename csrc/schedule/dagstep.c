@@ -62,13 +62,18 @@ static void stage_insert(State *s, int at, const TeOp *op, ScopeKind scope) {
   s->stage.at[at] = st;
 }
 
-static void stage_renew(State *s, int i,
-                        const TeOp *op) { /* a fresh stage with the identity and the place of the old one */
+/* Asked before anything is changed: what is refused leaves the schedule as it was. */
+static void check_renewable(State *s, int i) {
+  const Stage *old = &s->stage.at[i];
+  err_check(S_ERR(s), !old->store_predicate,
+            "stage %d (%s) is stored under a condition, whose loops end here; set it afterwards", i, old->op->name);
+  err_check(S_ERR(s), !old->matrix, "stage %d (%s) is on tensor cores and would be made anew; ask for them afterwards",
+            i, old->op->name);
+}
+
+/* A fresh stage with the identity and the place of the old one. */
+static void stage_renew(State *s, int i, const TeOp *op) {
   const Stage old = s->stage.at[i];
-  err_check(S_ERR(s), !old.store_predicate,
-            "stage %d (%s) is stored under a condition, whose loops end here; set it afterwards", i, old.op->name);
-  err_check(S_ERR(s), !old.matrix, "stage %d (%s) is on tensor cores and would be made anew; ask for them afterwards",
-            i, old.op->name);
   Stage st = stage_fresh(s->ctx, op, old.origin);
   st.at = old.at, st.at_stage = old.at_stage, st.at_iter = old.at_iter;
   st.is_output = old.is_output, st.double_buffer = old.double_buffer;
@@ -218,6 +223,7 @@ void dag_cache_write(State *s, int stage, const char *scope) {
   err_check(S_ERR(s), !attach_any(s, stage, -1),
             "cache write: stage %d (%s) carries attached stages; call cache_write before attaching them", stage,
             x->name);
+  check_renewable(s, stage);
   if (s->reuse)
     y = s->reuse->op[stage], x2 = s->reuse->op[stage + 1];
   else
@@ -383,6 +389,7 @@ void dag_rfactor(State *s, int stage, int axis, int factor_iter) {
             factor_iter, -x->n_axis - 1, x->n_axis);
   err_check(S_ERR(s), !attach_any(s, stage, -1),
             "rfactor: stage %d (%s) carries attached stages; call rfactor before attaching them", stage, x->name);
+  check_renewable(s, stage);
   stage_early_extents(s->ctx, st);
   Factor f = {.x = x, .st = st, .axis = axis, .pos = pos, .mark = connected(s, st, axis)};
   for (int i = 0; i < st->n_root_data; i++)

@@ -86,6 +86,20 @@ def test_random_schedules_as_states(gpu):
     assert same > n / 2
 
 
+def test_what_is_refused_changes_nothing():
+    """An inlined stage stays inlined although a copy of it was asked for."""
+    a = te.placeholder((8, 6), name="A")
+    b = te.compute((8, 6), lambda i, j: a[i, j] + 1, name="B")
+    c = te.compute((8, 6), lambda i, j: b[i, j] * 2, name="C")
+    s = te.create_schedule(c.op)
+    s[b].compute_inline()
+    s[b].set_store_predicate(s[b].op.axis[0].var < 8)
+    before, steps = program(s._core, "c", [a, c]), s.steps()
+    with pytest.raises(ValueError, match="is stored under a condition"):
+        s.cache_write(b, "shared")
+    assert program(s._core, "c", [a, c]) == before and s.steps() == steps
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("chunk", range(5))
