@@ -159,14 +159,17 @@ static void lower_one(void *arg) {
   Err *e = &l->at->err;
   err_poll(e);
   const SubmitItem *it = &x->item[l->item];
-  if (!it->text && !l->at->ctx) {
-    l->at->ctx = ir_clone(t->ctx, e);
-    l->at->mark = ir_mark(l->at->ctx);
+  GenText src;
+  if (it->text) {
+    src = *it->text;
+  } else {
+    if (!l->at->ctx) {
+      l->at->ctx = ir_clone(t->ctx, e);
+      l->at->mark = ir_mark(l->at->ctx);
+    }
+    ir_limit(l->at->ctx);
+    src = gen_steps(l->at->ctx, t->dag, &t->target, it->n_step, it->step, t->layout, PROGRAM_NAME, NULL);
   }
-  if (!it->text) ir_limit(l->at->ctx);
-  GenText src = it->text
-                    ? *it->text
-                    : gen_steps(l->at->ctx, t->dag, &t->target, it->n_step, it->step, t->layout, PROGRAM_NAME, NULL);
   if (src.why) err_raise(e, NS_ERR_VALUE, "%s", src.why);
   RunPolicy p = *x->policy;
   p.check = p.check && t->check;
