@@ -3,7 +3,7 @@
 #define NS_LOWER_MATRIX_H
 #include "lower/util.h"
 
-enum { MX_SUBS = 4 * MATRIX_DIMS, MX_CHUNK = 16 }; /* dimensions of a product; bytes that one copy has at most */
+enum { MX_SUBS = 4 * MATRIX_DIMS + 1, MX_CHUNK = 16 }; /* dimensions of a product, and an axis of two of them; bytes that one copy has at most */
 
 typedef struct {      /* a factor and its slice */
   ExprId cond, value; /* cond (0: true) ? value : 0, by variables of the dimensions */

@@ -32,6 +32,7 @@ static Stmt *result(Mx *x, ExprId m, ExprId n, bool along_m, ExprId lane, ExprId
   k += mx_place(x, &x->v.n, n, sub + k);
   if (lane) sub[last].value = ex_add(c, sub[last].value, lane);
   k += mx_place(x, &x->v.batch, x->batch, sub + k);
+  if (x->v.grouped.var) sub[k] = (VarSub){x->v.grouped.var, tidy(x, ex_subst(c, x->v.grouped.value, k, sub))}, k++;
   ExprId body = x->env->body[stage] ? x->env->body[stage][0] : op->body[0], value = element(x, x->acc, acc);
   if (x->v.sum) {
     Result r = {x, value};
@@ -59,8 +60,10 @@ static bool together(const Mx *x, const MatrixIndex *d, int w) {
   const ExprId *body = x->env->body[x->st - x->env->s->stage.at];
   int bytes = dtype_bytes(dtype_lanes(ir_type(x->c, op->body[0]), 1));
   ex_post_order(x->c, body ? body[0] : op->body[0], widest, &bytes);
-  return w * bytes <= MX_CHUNK && d->n && op->n_axis && d->var[d->n - 1] == op->axis[op->n_axis - 1].var &&
-         d->extent[d->n - 1] % w == 0 && dtype_eq(ir_var_info(x->c, d->var[d->n - 1])->type, DT_I32);
+  if (!d->n || !op->n_axis) return false;
+  VarId fast = d->var[d->n - 1], last = op->axis[op->n_axis - 1].var;
+  return w * bytes <= MX_CHUNK && (fast == last || (fast == x->v.member && x->v.grouped.var == last)) &&
+         d->extent[d->n - 1] % w == 0 && dtype_eq(ir_var_info(x->c, fast)->type, DT_I32);
 }
 
 static ExprId result_row(Mx *x, ExprId i, ExprId half) { return tidy(x, ex_add(x->c, x->a.first, mx_row(x, i, half))); }

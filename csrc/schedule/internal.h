@@ -43,6 +43,9 @@ void do_sc(State *s, const Step *p);
 void do_db(State *s, const Step *p);
 void do_pd(State *s, const Step *p);
 void do_mm(State *s, const Step *p); /* matrix.c */
+typedef struct { VarId group, member; int64_t groups, size; bool of_b; } ChannelGroups; /* size: members of each, which b knows, or a */
+/* matrix_groups.c: takes an axis that both factors know apart, where one of them knows but its group; in both, and v->grouped */
+bool channel_groups(IrCtx *c, const TeAxis *x, MatrixView *v, ChannelGroups *out);
 void bind_thread(State *s, Axis *x, Annotation kind, VarId thread); /* thread 0: a new one */
 char *expr_store(State *s, int stage, ExprId e, int32_t *n, int64_t **places); /* text and places of an expression's step */
 /* Order of all loops in which those of the listed axes take, as listed, the places that they hold now. */

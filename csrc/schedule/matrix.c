@@ -1,8 +1,8 @@
 /* Products of matrices on tensor cores, or by lanes: the step, and what it says of a computation (spec 07 §7.8.2, items 4 to 6).
  *
  * Dense layers, batched products in every transposition and convolutions are sums of products of two factors. Each axis of
- * the result occurs in one factor (then it is part of the rows m or of the columns n) or in both (a batch); each axis of the
- * sum occurs in both. So the computation is a product of matrices whose elements are found by index arithmetic: a
+ * the result occurs in one factor (then it is part of the rows m or of the columns n) or in both (a batch; or groups of channels,
+ * matrix_groups.c); each axis of the sum occurs in both. So the computation is a product of matrices whose elements are found by index arithmetic: a
  * convolution is one whose A has a row per pixel and a column per tap and channel (im2col), and padding is a condition on
  * its elements. Nothing is rewritten: lowering (lower/matrix.c) makes the whole kernel from this view and from the numbers
  * of the step, which is why one step is all that a candidate needs. The stage behind the sum may do what it likes with the
@@ -372,16 +372,16 @@ static bool factors(Look *l, const IrReduce *r) {
   return is_float(a, 32) || is_float(a, 16) ? true : refuse(l, "its factors are no float32 and no 16-bit floats");
 }
 
-static bool add_axis(Look *l, MatrixIndex *x, VarId var, ExprId min, ExprId extent) {
-  IrCtx *c = l->s->ctx;
-  int64_t n;
-  if (!ex_is_int(c, min, 0) || !ex_const_int(c, extent, &n) || n < 1)
-    return refuse(l, "an axis does not count from 0 to a number");
+static bool add_axis(Look *l, MatrixIndex *x, VarId var, int64_t n) {
   if (x->n == MATRIX_DIMS) return refuse(l, "it has too many axes");
   if (!i64_mul(x->size, n, &x->size) || x->size > MAX_SIZE) return refuse(l, "it is too large");
   x->var[x->n] = var;
   x->extent[x->n++] = n;
   return true;
+}
+static bool count_of(Look *l, ExprId min, ExprId extent, int64_t *n) {
+  bool counts = ex_is_int(l->s->ctx, min, 0) && ex_const_int(l->s->ctx, extent, n) && *n >= 1;
+  return counts || refuse(l, "an axis does not count from 0 to a number");
 }
 
 static void turn(MatrixView *v) { /* the other factor gives the rows */
@@ -391,26 +391,42 @@ static void turn(MatrixView *v) { /* the other factor gives the rows */
   v->a = v->b, v->b = a;
 }
 
+/* An axis of the result is of the rows or the columns, or of a batch, or its groups are of one and their members of the other. */
+static bool sort_axis(Look *l, const TeAxis *x, MatrixIndex only[2], int *last) {
+  IrCtx *c = l->s->ctx;
+  MatrixView *v = l->v;
+  ChannelGroups g;
+  int64_t n;
+  bool a = ex_uses_var(c, v->a, x->var), b = ex_uses_var(c, v->b, x->var), one = ex_is_int(c, x->extent, 1);
+  if (!a && !b && !one) return refuse(l, "an axis of the result is in neither factor");
+  if (!count_of(l, x->min, x->extent, &n)) return false;
+  if (a && b && !v->grouped.var && channel_groups(c, x, v, &g)) {
+    *last = g.of_b;
+    return add_axis(l, &v->batch, g.group, g.groups) && add_axis(l, &only[g.of_b], g.member, g.size);
+  }
+  if (a != b && !one) *last = b;
+  return add_axis(l, a == b ? &v->batch : &only[b], x->var, n);
+}
+
 static bool sort_axes(Look *l, const IrReduce *r, const VarSub *sub) {
   IrCtx *c = l->s->ctx;
   MatrixView *v = l->v;
   MatrixIndex only[2] = {{.size = 1}, {.size = 1}};
   int last = 1; /* which factor the last axis of the result belongs to */
+  int64_t n;
   v->batch = v->k = (MatrixIndex){.size = 1};
+  v->grouped = (VarSub){0};
   for (int i = 0; i < l->root->n_axis; i++) {
     const TeAxis *x = &l->root->axis[i];
-    bool a = ex_uses_var(c, v->a, x->var), b = ex_uses_var(c, v->b, x->var);
     bool known = ex_is_int(c, x->extent, 1) || l->root == l->sum;
     for (int k = 0; k < l->sum->n_axis && !known; k++) known = sub[k].value == ex_var(c, x->var);
     if (!known) return refuse(l, "it repeats its sum along an axis");
-    if (a == b && !a && !ex_is_int(c, x->extent, 1)) return refuse(l, "an axis of the result is in neither factor");
-    if (!add_axis(l, a == b ? &v->batch : &only[b], x->var, x->min, x->extent)) return false;
-    if (a != b && !ex_is_int(c, x->extent, 1)) last = b;
+    if (!sort_axis(l, x, only, &last)) return false;
   }
   for (int i = 0; i < r->n_axis; i++) {
     bool both = ex_uses_var(c, v->a, r->axis[i].var) && ex_uses_var(c, v->b, r->axis[i].var);
     if (!both && !ex_is_int(c, r->axis[i].extent, 1)) return refuse(l, "an axis of the sum is in one factor alone");
-    if (!add_axis(l, &v->k, r->axis[i].var, r->axis[i].min, r->axis[i].extent)) return false;
+    if (!count_of(l, r->axis[i].min, r->axis[i].extent, &n) || !add_axis(l, &v->k, r->axis[i].var, n)) return false;
   }
   v->m = only[0], v->n = only[1];
   if (last == 0) turn(v);

@@ -236,6 +236,7 @@ typedef struct {
   bool half;                     /* of float16, and sums are brought to it: who allows it may have them in float16 from the start */
   ExprId a, b;                   /* by variables of the root stage's axes and of the reduction */
   MatrixIndex batch, m, n, k;
+  VarSub grouped; VarId member;  /* an axis (var 0: none) whose groups are a batch and whose members are rows or columns; by both */
 } MatrixView;
 /* false: it is no such product, *why says why not. body: state_inlined_bodies. The rows m are those of `transposed`'s choice. */
 bool matrix_view(State *s, int stage, bool transposed, ExprId *const *body, MatrixView *v, const char **why);

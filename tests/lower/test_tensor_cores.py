@@ -65,14 +65,13 @@ def product(m, n, k, dtype="float16", batch=(), turn_a=False, turn_b=False, out=
     return [a, b, bias, te.compute(c.shape, lambda *i: tir.max(c[i] + bias[i[-1]], tir.const(0, out)), name="D")]
 
 
-def convolution(layout, n, h, ci, co, kernel, stride, pad, dilation, dtype, out=None):
+def convolution(layout, n, h, ci, co, kernel, stride, pad, dilation, dtype, out=None, groups=1):
     shapes = {
-        "NHWC": ((n, h, h + 1, ci), (kernel, kernel, ci, co)),
-        "NCHW": ((n, ci, h, h + 1), (co, ci, kernel, kernel)),
+        "NHWC": ((n, h, h + 1, ci), (kernel, kernel, ci // groups, co), "HWIO"),
+        "NCHW": ((n, ci, h, h + 1), (co, ci // groups, kernel, kernel), "OIHW"),
     }[layout]
     x, w = te.placeholder(shapes[0], dtype, name="X"), te.placeholder(shapes[1], dtype, name="W")
-    conv = topi.nn.conv2d_nhwc if layout == "NHWC" else topi.nn.conv2d_nchw
-    y = conv(x, w, stride, pad, dilation, *([out] if out else []))
+    y = topi.nn.conv(x, w, stride, pad, dilation, groups, layout, shapes[2], out)
     r = te.placeholder([int(i) for i in y.shape], y.dtype, name="R")
     return [x, w, r, topi.nn.relu(topi.add(y, r))]
 
@@ -201,6 +200,47 @@ SHAPES = [(1, 7, 16, 24, 3, 1, 1, 1), (2, 9, 5, 19, 3, 2, 1, 1), (1, 11, 3, 16, 
 def test_convolutions(layout, shape, dtype, transposed):
     out = None if is_float(dtype) else "int32"
     verify(convolution(layout, *SHAPES[shape], dtype, out), (32, 32, 32), (16, 32), 2 + transposed, transposed)
+
+
+GROUPED = [(1, 7, 32, 64, 3, 1, 1, 1), (2, 9, 12, 20, 3, 2, 1, 1), (1, 6, 24, 16, 1, 1, 0, 1)]
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize(
+    "shape,groups,dtype,how",
+    [
+        (0, 4, "float16", {}),
+        (0, 2, "float16", {"transposed": True, "wide": True}),
+        (1, 4, "bfloat16", {"split": 2}),
+        (1, 2, "float32", {"terms": 0, "teams": 2}),
+        (2, 2, "float32", {"terms": 3, "transposed": True}),
+        (2, 4, "int8", {"split": 2, "last": True}),
+        (0, 2, "float16", {"warpgroups": 1}),
+    ],
+)
+def test_groups_of_channels(layout, shape, groups, dtype, how):
+    """Each group is a product of its own: a block's tile is of one of them."""
+    out = None if is_float(dtype) else "int32"
+    tensors = convolution(layout, *GROUPED[shape], dtype, out, groups=groups)
+    block, warp = ((64, 32, 32), (64, 32)) if "warpgroups" in how else ((32, 16, 32), (16, 16))
+    s = verify(tensors, block, warp, **how)
+    source, manifest = _core.program(s._core, tensors, CUDA, "f")
+    n, h, ci, co, kernel, stride, pad, _ = GROUPED[shape]
+    pixels = int(np.prod(tensors[-1].shape)) // co
+    rows, columns = (pixels, co // groups)[:: -1 if (layout == "NCHW") != bool(how.get("transposed")) else 1]
+    grid = [-(-rows // block[0]), -(-columns // block[1]), groups * how.get("split", 1)]
+    assert json.loads(manifest)["kernels"][0]["grid"] == grid
+
+
+def test_who_knows_but_the_group():
+    """A transposed convolution's weights know a channel's number in its group; where both factors know it, it is of a batch."""
+    x, w = te.placeholder((1, 16, 5, 5), "float16", name="X"), te.placeholder((16, 12, 3, 3), "float16", name="W")
+    tensors = [x, w, topi.nn.conv2d_transpose(x, w, 2, 1, groups=4)]
+    verify(tensors, (16, 32, 16), (16, 16))
+    a, b = te.placeholder((8, 4, 9), "float16", name="A"), te.placeholder((8, 9, 6), "float16", name="B")
+    r = te.reduce_axis((0, 9), name="r")
+    c = te.compute((8, 4, 6), lambda o, i, j: te.sum(a[o // 2, i, r] * b[o, r, j], axis=r), name="C")
+    verify([a, b, c], (16, 16, 16), (16, 8))
 
 
 @pytest.mark.full

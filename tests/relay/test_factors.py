@@ -9,6 +9,7 @@ from relay_reference import evaluate
 from nestsmith import IRModule, relay, transform
 from nestsmith.compiled.build import _context
 from nestsmith.relay.expr import Call, Function, Tuple, post_order
+from nestsmith.relay.op.nn.convolution import is_depthwise
 from nestsmith.relay.pipeline import fuse_module, optimize
 from nestsmith.relay.transform import tensor_cores
 from nestsmith.target import Target
@@ -57,7 +58,16 @@ def module(body):
     return IRModule.from_expr(relay.Function(relay.expr.free_vars(body), body))
 
 
-NETWORKS = {"residual": lambda: (module(residual_network()), None), "attention": lambda: (module(attention()), None), **SMALL}
+def grouped_network():
+    """A block as in ResNeXt: groups of four channels between two layers of 1x1."""
+    x = nn.relu(conv(relay.layout_transform(relay.var("x", shape=(1, 3, 16, 16)), "NCHW", "NHWC"), 3, 32))
+    y = nn.relu(conv(x, 32, 32, 1))
+    y = nn.relu(nn.conv2d(y, weight(3, 3, 4, 32), padding=1, groups=8, channels=32, kernel_size=3, **NHWC))
+    return relay.add(conv(y, 32, 32, 1), x)
+
+
+NETWORKS = {"residual": lambda: (module(residual_network()), None), "grouped": lambda: (module(grouped_network()), None),
+            "attention": lambda: (module(attention()), None), **SMALL}
 
 
 def made(name, precision="tf32", target=GPU):
@@ -78,8 +88,12 @@ def kernels(fused):
     return [[c.op_name for c in calls(g.body)] for g in groups]
 
 
+def is_depthwise_conv(e):
+    return e.op_name == "nn.conv2d" and is_depthwise(e)
+
+
 def layers(f):
-    return [e for e in calls(f.body) if e.op_name in ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.matmul") and e.attrs.get("groups", 1) == 1]
+    return [e for e in calls(f.body) if e.op_name in ("nn.conv2d", "nn.dense", "nn.batch_matmul", "nn.matmul") and not is_depthwise_conv(e)]
 
 
 def values_read(f):
@@ -94,7 +108,12 @@ def cut_off(x):
     return bool((np.ascontiguousarray(x).view("uint32") & 0x1FFF).any())
 
 
-@pytest.mark.parametrize("name", ["residual", "attention", "resnet18-NCHW", "mobilenet-NCHW", "squeezenet"])
+def test_weights_of_groups_have_their_channels_last():
+    grouped = [e for e in calls(made("grouped")[0].body, "nn.conv2d") if e.attrs.groups == 8]
+    assert [(e.attrs.kernel_layout, tuple(map(int, e.args[1].checked_type.shape))) for e in grouped] == [("OHWI", (32, 3, 3, 4))]
+
+
+@pytest.mark.parametrize("name", ["residual", "grouped", "attention", "resnet18-NCHW", "mobilenet-NCHW", "squeezenet"])
 def test_layers_read_rounded_values_and_no_kernel_is_added(name, monkeypatch):
     plain, fused = made(name)
     read = values_read(plain)

@@ -44,12 +44,19 @@ def ragged(rng, dtype):
     h, w, ci, co = (int(x) for x in rng.integers(5, 12, 4))
     n, k = int(rng.integers(1, 3)), int(rng.choice([1, 3, 5]))
     stride, pad, dilation = int(rng.integers(1, 3)), int(rng.integers(0, 3)), int(rng.integers(1, 3))
-    pad = max(pad, dilation * (k - 1) // 2)
-    if kind == 2:
-        x, f = te.placeholder((n, h, w, ci), data, name="X"), te.placeholder((k, k, ci, co), weight, name="W")
-        return [x, f, topi.nn.relu(topi.nn.conv2d_nhwc(x, f, stride, pad, dilation, out))]
-    x, f = te.placeholder((n, ci, h, w), data, name="X"), te.placeholder((co, ci, k, k), weight, name="W")
-    return [x, f, topi.nn.relu(topi.nn.conv2d_nchw(x, f, stride, pad, dilation, out))]
+    pad, groups = max(pad, dilation * (k - 1) // 2), int(rng.choice([1, 1, 2, 3]))
+    return grouped(("NHWC", "NCHW")[kind - 2], (n, h, w), (groups, ci, co), k, (stride, pad, dilation), dtype)
+
+
+def grouped(layout, image, channels, kernel, window, dtype):
+    """A convolution; channels: groups, and those of each."""
+    (n, h, w), (g, ci, co), (data, weight, out) = image, channels, types(dtype)
+    x, f, kernel_layout = {
+        "NHWC": ((n, h, w, g * ci), (kernel, kernel, ci, g * co), "HWIO"),
+        "NCHW": ((n, g * ci, h, w), (g * co, ci, kernel, kernel), "OIHW"),
+    }[layout]
+    x, f = te.placeholder(x, data, name="X"), te.placeholder(f, weight, name="W")
+    return [x, f, topi.nn.relu(topi.nn.conv(x, f, *window, g, layout, kernel_layout, out))]
 
 
 def policy(tensors, seed=1, math=None, target=TARGET, model="random", **params):

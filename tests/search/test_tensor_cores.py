@@ -15,6 +15,7 @@ from tensor_core_cases import (
     by_warpgroups,
     defined,
     dense,
+    grouped,
     has_step,
     policy,
     ragged,
@@ -137,6 +138,9 @@ def test_a_context_decides_for_tasks_that_are_not_told():
 def test_what_would_fill_the_instructions_badly_is_not_looked_at():
     x, w = te.placeholder((1, 9, 9, 64), "float16", name="X"), te.placeholder((3, 3, 64, 1), "float16", name="W")
     assert not any(sketches([x, w, topi.nn.depthwise_conv2d_nhwc(x, w, 1, 1, 1)]))
+    for each, half, single in ((32, True, True), (4, True, True), (2, True, False)):  # channels of a group are columns
+        both = [any(sketches(grouped("NHWC", (1, 9, 9), (8, each, each), 3, (1, 1, 1), t))) for t in ("float16", "float32")]
+        assert both == [half, single]
     assert any(sketches(dense(1, 1000, 512, "float16")))  # a single row is worth it: an eighth
     assert not any(sketches(dense(1, 1000, 512, "float32"))) and any(sketches(dense(4, 1000, 512, "float32")))  # to lanes half of it
 
@@ -195,6 +199,8 @@ def right(state, tensors, sm=90):
         (lambda: convolution("NHWC", "uint8 int8"), None),
         (lambda: dense(33, 21, 40, "float16"), "fp16_accumulation"),
         (lambda: winograd(11, 16, 24), "strict"),
+        (lambda: grouped("NHWC", (1, 7, 9), (3, 16, 20), 3, (1, 1, 1), "float16"), None),
+        (lambda: grouped("NCHW", (1, 7, 9), (3, 16, 20), 3, (2, 1, 1), "float32"), "strict"),
     ],
 )
 def test_drawn_and_bred_states_are_right(make, math):

@@ -15,6 +15,7 @@ from ...numerics import to_tf32
 from .. import op
 from ..expr import Call, Constant, Tuple, TupleGetItem, children, post_order, rewrite
 from ..infer import infer_type
+from ..op.nn.convolution import is_depthwise
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE
 from ..ty import TensorType
 from .moves import PRODUCTS, RESHAPES, is_move
@@ -33,7 +34,9 @@ _HOSTS = (ELEMWISE, BROADCAST, INJECTIVE, ANCHOR)  # an element-wise operator be
 
 def _multiplies(e):
     """Whether tensor cores may compute a call as a product of float32."""
-    if not isinstance(e, Call) or e.op_name not in ("nn.conv2d", *PRODUCTS) or e.attrs.get("groups", 1) != 1:
+    if not isinstance(e, Call) or e.op_name not in ("nn.conv2d", *PRODUCTS):
+        return False
+    if e.op_name == "nn.conv2d" and is_depthwise(e):
         return False
     return all(a.checked_type.dtype == "float32" for a in e.args)
 

@@ -19,6 +19,7 @@ from .. import passes as _t
 from ..expr import Call, Constant, rewrite
 from ..infer import infer_type
 from ..op import nn
+from ..op.nn.convolution import is_depthwise
 from ..op.registry import BROADCAST, ELEMWISE, INJECTIVE, get
 from ..ty import Any
 from .expansions import brings_image, reads_image
@@ -54,7 +55,7 @@ def ForTensorCores(target):
                 return new
             a, (dtype, weight) = new.attrs, (x.checked_type.dtype for x in old.args)
             whole = is_byte_product(dtype, weight, old.checked_type.dtype)
-            if (a.groups, a.data_layout, a.kernel_layout) != (1, "NHWC", "HWIO") or not isinstance(old.args[1], Constant):
+            if (a.data_layout, a.kernel_layout) != ("NHWC", "HWIO") or not isinstance(old.args[1], Constant) or is_depthwise(old):
                 return new
             if not multiplied(dtype) or not (whole or is_float(dtype)):
                 return new
@@ -62,7 +63,7 @@ def ForTensorCores(target):
             if image and mode == "float32x3" and ctx.config.get("relay.FuseOps.any_first_layout"):
                 return new  # it takes in the change of layout, element by element: no kernel is needed to bring the image
             args, attrs = list(new.args), dict(a)
-            if more := _more_channels(old.args[0]):
+            if a.groups == 1 and (more := _more_channels(old.args[0])):
                 args = [nn.pad(x, [(0, more if k == axis else 0) for k in range(4)]) for x, axis in zip(args, (3, 2))]
             if whole or dtype == "float32":
                 args[1], attrs["kernel_layout"] = op.transpose(args[1], (3, 0, 1, 2)), "OHWI"
