@@ -225,6 +225,7 @@ static Stmt *zero(Mx *x, BufferId b, int n) {
 static Stmt *start(Mx *x) {
   Stmt *s = three(x) || mx_three(x) ? zero(x, x->acc, x->sums) : NULL;
   if (!mx_three(x)) s = seq(x, s, zero(x, x->units, three(x) ? 2 * x->sums : x->sums / per_register(x)));
+  s = seq(x, s, seq(x, mx_inside(x, &x->a), mx_inside(x, &x->b)));
   for (int i = 0; i < x->ahead; i++) {
     if (mx_whole(x) && i >= x->tiles) {
       s = seq(x, s, mx_commit(x));
@@ -487,6 +488,8 @@ static Stmt *kernel(Mx *x) {
                       x->units == sums ? 0 : x->units,
                       both_sides || mx_three(x) ? x->fa : 0,
                       both_sides || mx_three(x) ? x->fb : 0,
+                      x->a.inside,
+                      x->b.inside,
                       x->a.async ? 0 : x->a.passing,
                       x->b.async ? 0 : x->b.passing,
                       x->a.shared,

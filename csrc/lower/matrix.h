@@ -14,7 +14,10 @@ typedef struct {      /* a factor and its slice */
   int vec, pitch, mask, shift;  /* elements of one copy; from one line to the next; of the swizzle */
   bool by_k, rows_first; /* lines run along k; neighbouring threads copy neighbouring rows */
   bool at_once, async; /* vec elements are copied as they lie; and in flight, not by way of registers */
-  BufferId shared, passing;
+  /* cond asks for the first dimensions of k alone, taps of them, each of so many k: a bit of each in `inside`, one for a copy's row. 0: it
+   * is asked with each copy */
+  int taps, per_tap;
+  BufferId shared, passing, inside;
   ExprId first; /* row that the block begins with */
 } Side;
 
@@ -133,6 +136,7 @@ int64_t mx_slice(const Side *s); /* elements of one */
 ExprId mx_line_spot(Mx *x, const Side *s, ExprId slot, ExprId line, ExprId *e); /* where element e of a line would be if chunks
                                                                                   did not change places, less e that is left */
 ExprId mx_spot(Mx *x, const Side *s, ExprId slot, ExprId line, ExprId e); /* where it is; line and e may be any expressions */
+Stmt *mx_inside(Mx *x, const Side *s); /* which taps of the rows that a thread copies are elements; NULL: they are asked with each copy */
 typedef enum { COPY, FETCH, PUT } CopyPart; /* all of it; into registers; from there */
 Stmt *mx_copy(Mx *x, const Side *s, ExprId kt, ExprId slot, CopyPart part); /* of slice kt of the block's part of the sum */
 Stmt *mx_commit(Mx *x); /* what was copied is one group; NULL: nothing is on its way */

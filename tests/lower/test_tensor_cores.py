@@ -232,6 +232,19 @@ def test_groups_of_channels(layout, shape, groups, dtype, how):
     assert json.loads(manifest)["kernels"][0]["grid"] == grid
 
 
+def test_padding_is_asked_once():
+    """A bit for each tap of a copy's row; a window of 49 taps, and sizes that are no padding, are asked with each copy."""
+    for kernel, taps in ((3, True), (5, True), (7, False)):
+        tensors = convolution("NHWC", 1, 9, 32, 16, kernel, 1, kernel // 2, 1, "float16")
+        source = _core.program(verify(tensors, (32, 16, 32), (16, 16))._core, tensors, CUDA, "f")[0]
+        begin = source.index("for (int kt")
+        asked = re.findall(r"if \(kt < .*?\n  ? ? ? ?}", source[begin:], re.S)
+        assert ("A_inside" in source[:begin]) == taps and bool(asked) and ("A_inside" in asked[0]) == taps
+        assert (" && " in asked[0]) != taps
+    plain = convolution("NHWC", 1, 9, 32, 16, 1, 1, 0, 1, "float16")
+    assert "inside" not in _core.program(verify(plain, (32, 16, 32), (16, 16))._core, plain, CUDA, "f")[0]
+
+
 def test_who_knows_but_the_group():
     """A transposed convolution's weights know a channel's number in its group; where both factors know it, it is of a batch."""
     x, w = te.placeholder((1, 16, 5, 5), "float16", name="X"), te.placeholder((16, 12, 3, 3), "float16", name="W")
