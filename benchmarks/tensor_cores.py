@@ -18,8 +18,10 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "python")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "search")]
 os.environ.setdefault("NESTSMITH_LOG_DIR", "")  # the log that is named, and no other
+
+from tensor_core_cases import tiles  # noqa: E402
 
 import nestsmith as ns  # noqa: E402
 from nestsmith import _core, auto_scheduler, te, topi  # noqa: E402
@@ -191,8 +193,7 @@ def row(torch, case, precision, task, log, arch):
         for name, seconds in sides.items():
             times[name].append(seconds())
     times = {name: statistics.median(v) for name, v in times.items()}
-    found = re.search(r"(?:tensor cores|product by lanes): (.*)", state.text())
-    return {"times": times, "flops": case.flops, "wrong": wrong, "schedule": found.group(1) if found else "ordinary", "measured": res.costs[0]}
+    return {"times": times, "flops": case.flops, "wrong": wrong, "schedule": tiles(state.text()), "measured": res.costs[0]}
 
 
 def measure(group, precision, args, end):
@@ -242,8 +243,7 @@ def dry(args):
                 states = policy.propose(8)
                 engine = task.target.engine()
                 binary = _core.build(engine, _core.candidate_source(ns.states.core_state(states[0]), engine)[0], 0, "")[0]
-                found = [re.search(r"(?:tensor cores|product by lanes): (.*)", str(s)) for s in states]
-                print(group, precision, case.name, len(binary), *[m.group(1) if m else "ordinary" for m in found], sep=" | ", flush=True)
+                print(group, precision, case.name, len(binary), *(tiles(str(s)) for s in states), sep=" | ", flush=True)
 
 
 def table(rows):

@@ -1,5 +1,7 @@
 """Products whose sizes divide nothing, searched with tensor cores and by lanes, and data with exact results: for the interpreter and for GPUs."""
 
+import re
+
 import numpy as np
 
 from nestsmith import _core, auto_scheduler, te, topi
@@ -70,6 +72,12 @@ def has_step(state):
     return "tensor cores" in str(state) or by_lanes(state)
 
 
+def tiles(text):
+    """What the text of a state says of its product by tensor cores or lanes, "ordinary" if there is none."""
+    found = re.search(r"(?:tensor cores|product by lanes): (.*)", text)
+    return found.group(1) if found else "ordinary"
+
+
 def by_lanes(state):
     return "product by lanes" in str(state)
 
@@ -89,6 +97,14 @@ def defined(tensors, seed=0):
     data = [to_bfloat16(x) if t.dtype == "bfloat16" else x.astype(t.dtype) for x, t in zip(data, tensors)]
     _core.interp_dag(_core.ComputeDAG(tensors), data)
     return data
+
+
+def errors(result, a, b):
+    """Of a product with b's transpose, against float64: the largest, the root of the mean of their squares, and the largest of the size of
+    what is added up."""
+    a, b = a.astype("float64"), b.astype("float64")
+    off = np.abs(result - a @ b.T)
+    return off.max(), np.sqrt((off**2).mean()), (off / (np.abs(a) @ np.abs(b).T)).max()
 
 
 def unwritten(like):
