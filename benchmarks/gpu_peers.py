@@ -224,7 +224,8 @@ def write(args):
         f"`python benchmarks/gpu_peers.py --precision {args.precision}` on {gpus}; PyTorch {versions}, everything "
         f"replayed from CUDA graphs. Batch 1, {SAID[args.precision]}. Milliseconds: median (first to third quartile) of {REPEATS} repeats of "
         f"30 ms, sides in turn. By itself: a run of ours before the others are there (median of 7 times 100), and how many times the sum of "
-        f"its kernels that is, each repeated alone with weights and instructions as cold as in a run.\n\n"
+        f"its kernels that is, each repeated alone with weights and instructions as cold as in a run. Tuning: its seconds hold two builds, too, "
+        f"and Inductor compiles on the same cores meanwhile.\n\n"
         f"{text}\n\n{len(rows)} networks; geometric mean: {mean:.2f} times as fast as the best of the others; least: {least:.2f}.\n"
         + (f"\nBy itself measured behind the comparison: {', '.join(late)}.\n" if late else "")
     )

@@ -10,6 +10,7 @@ made of it.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -59,12 +60,31 @@ def beside(args):
     return {**json.loads(out.splitlines()[-1]), "name": pathlib.Path(args.beside).name, "per task": args.beside_trials}
 
 
+@contextlib.contextmanager
+def clocked(module, name):
+    """[seconds of each call of a function of a module, by whomever]."""
+    inner, seconds = getattr(module, name), []
+
+    def outer(*args):
+        begin = time.time()
+        found = inner(*args)
+        seconds.append(time.time() - begin)
+        return found
+
+    setattr(module, name, outer)
+    try:
+        yield seconds
+    finally:
+        setattr(module, name, inner)
+
+
 def measured(args):
     """Seconds of a run of each build, and what the short runs took: a row."""
     import gpu_peers
     import torch
 
     import nestsmith
+    from nestsmith.compiled import schedules
 
     model, x = gpu_peers.network(args.network)
     how = {"target": args.target, "verbose": 0}
@@ -77,8 +97,10 @@ def measured(args):
             log = pathlib.Path(folder, f"{k}.json")
             os.environ["NESTSMITH_CACHE_DIR"] = str(pathlib.Path(folder, f"cache-{k}"))
             begin = time.time()
-            builds[f"run {k + 1}"] = nestsmith.compile(model, (x,), trials=trials, tune_seconds=seconds, log=log, **how)
-            runs.append({"trials": len(log.read_text().splitlines()), "seconds": time.time() - begin})
+            with clocked(schedules, "tune") as tuning:  # of what `compile` does
+                builds[f"run {k + 1}"] = nestsmith.compile(model, (x,), trials=trials, tune_seconds=seconds, log=log, **how)
+            spent = time.time() - begin
+            runs.append({"trials": len(log.read_text().splitlines()), "seconds": spent, "tuning": sum(tuning)})
         times = {name: [] for name in builds}
         for build in builds.values():
             build(x)
@@ -89,6 +111,7 @@ def measured(args):
     known = {
         "network": args.network,
         "device": device,
+        "cores": len(os.sched_getaffinity(0)),
         "limit": args.seconds,
         "per task": args.trials,
         "runs": runs,
@@ -100,18 +123,19 @@ def measured(args):
 
 def table(rows):
     lines = [
-        "| Network | Device | Build | trials | seconds, with compiling | ms | of the final time |",
-        "|---" * 7 + "|",
+        "| Network | Device | cores | Build | trials | seconds, with compiling | of them tuning | per trial | ms | of the final time |",
+        "|---" * 10 + "|",
     ]
     for r in rows:
         final = r["times"]["final"]
-        lines.append(f"| {r['network']} | {r['device']} | final | {r['final trials']} | | {final * 1e3:.4f} | 1 |")
+        lines.append(f"| {r['network']} | {r['device']} | {r.get('cores', '')} | final | {r['final trials']} | | | | {final * 1e3:.4f} | 1 |")
         limit = f"{r['per task']} trials per task" if r.get("per task") else f"{r['limit']:.0f} s"
         found = [(f"{limit}, run {k + 1}", run, r["times"][f"run {k + 1}"]) for k, run in enumerate(r["runs"])]
         if other := r.get("beside"):
             found.append((f"{other['name']}, {other['per task']} trials per task", other, other["time"]))
         for said, run, t in found:
-            lines.append(f"| | | {said} | {run['trials']} | {run['seconds']:.1f} | {t * 1e3:.4f} | {t / final:.3f} |")
+            tuning = f"{run['tuning']:.1f} | {run['tuning'] / run['trials']:.4f}" if "tuning" in run else "|"
+            lines.append(f"| | | | {said} | {run['trials']} | {run['seconds']:.1f} | {tuning} | {t * 1e3:.4f} | {t / final:.3f} |")
     return "\n".join(lines)
 
 
@@ -137,7 +161,9 @@ def main():
     text = table(rows)
     pathlib.Path(args.out).write_text(
         "# After so many seconds of tuning, or trials\n\n`python benchmarks/search_seconds.py`: a network that was tuned for so many seconds "
-        f"or trials (no log, an empty cache), beside a long run's. Medians of {TURNS} times {NUMBER} runs, all builds in turn"
+        f"or trials (no log, an empty cache), beside a long run's. Cores are those that the process has; a run's seconds are those of "
+        f"`nestsmith.compile`, from the model to what runs, and of tuning those that the log grew in, the start of its workers included. "
+        f"Medians of {TURNS} times {NUMBER} runs, all builds in turn"
         f"{' but that of a commit, which is another nestsmith, before them' if any(r.get('beside') for r in rows) else ''}.\n\n{text}\n"
     )
     print(text)
