@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 
-from nestsmith import _core, auto_scheduler, relay, transform
+from nestsmith import _core, auto_scheduler, relay, runtime, transform
 from nestsmith.auto_scheduler import (
     MeasureInput,
     MeasureResult,
@@ -15,11 +15,12 @@ from nestsmith.auto_scheduler import (
     search_policy,
     workload_keys,
 )
-from nestsmith.compiled import build, schedules
+from nestsmith.compiled import build, report, schedules
 from nestsmith.compiled.limits import of_gpu
 from nestsmith.compiled.report import Layer
 from nestsmith.numerics import PRECISIONS, tolerance
 from nestsmith.relay import nn
+from nestsmith.runtime.device import Device
 from nestsmith.states import core_state
 from nestsmith.target import Target
 
@@ -123,41 +124,50 @@ def test_float16_is_added_up_in_float16_where_the_context_allows_it():
 
 
 # ---- records ----
+def both(mode):
+    """(task, task that may use a mode) of one computation, and a state of each: the first's of loops, the second's on tensor cores."""
+    loose = next(t for t in tasks_in(mode) if "add_nn_relu" in t.desc and "conv2d_1" not in t.desc)
+    tasks = [auto_scheduler.SearchTask(workload_key=loose.workload_key, target=TARGET), loose]
+    assert [t.math for t in tasks] == ["strict", mode]
+    drawn = [policy(t).sample_initial_population() for t in tasks]
+    return tasks, [next(s for s in drawn[0] if not terms(s)), next(s for s in drawn[1] if on_tensor_cores(s))]
+
+
 @pytest.fixture(scope="module")
 def pair():
-    """(task, task that may use TF32) of one computation, and a state of each: the first's of loops, the second's on tensor cores."""
-    found = [next(t for t in tasks_in(p) if "add_nn_relu" in t.desc and "conv2d_1" not in t.desc) for p in ("float32", "tf32")]
-    tasks = [found[1], auto_scheduler.SearchTask(workload_key=found[1].workload_key, target=TARGET)]
-    tasks.reverse()
-    states = [next(s for s in policy(t).sample_initial_population() if bool(terms(s)) == bool(k)) for k, t in enumerate(tasks)]
-    assert [t.math for t in tasks] == ["strict", "tf32"]
-    return tasks, states
+    return both("tf32")
 
 
 def record(task, state, seconds):
     return measure_record.dump_record_to_string(MeasureInput(task, state), MeasureResult([seconds], 0, "", 0.1, 1))
 
 
-@pytest.fixture
-def log(pair, tmp_path):
+def records(pair, path):
     """The record on tensor cores is the faster one."""
-    path = tmp_path / "log.json"
     path.write_text("".join(record(t, s, 1e-5 / (k + 1)) for k, (t, s) in enumerate(zip(*pair))))
     return str(path)
+
+
+@pytest.fixture
+def log(pair, tmp_path):
+    return records(pair, tmp_path / "log.json")
 
 
 ALLOWED = {"nestsmith.allow_tf32": True}
 
 
-def test_records_say_the_mode(pair, log):
+@pytest.mark.parametrize("mode", ["tf32", "float32x3"])
+def test_records_say_the_mode(mode, tmp_path):
+    pair = both(mode)
+    log = records(pair, tmp_path / "log.json")
     lines = open(log).read().splitlines()
-    assert ["math=tf32" in x for x in lines] == [False, True]
-    assert [measure_record.load_record_from_string(x)[0].task.math for x in lines] == ["strict", "tf32"]
+    assert [f"math={mode}" in x for x in lines] == [False, True]
+    assert [measure_record.load_record_from_string(x)[0].task.math for x in lines] == ["strict", mode]
     assert measure_record.text_of(_core.record_parse(lines[1])) == lines[1] + "\n"
     assert [schedules._recorded_trials([t], t.target, log) for t in pair[0]] == [[1], [1]]
-    both = log + ".best"
-    measure_record.distill_record_file(log, both)
-    assert len(open(both).read().splitlines()) == 2
+    best = log + ".best"
+    measure_record.distill_record_file(log, best)
+    assert len(open(best).read().splitlines()) == 2
 
 
 def test_history_keeps_to_the_mode(pair, log):
@@ -276,13 +286,17 @@ def test_a_network_is_built_in_its_mode(tmp_path):
 
 
 # ---- reports ----
-@pytest.mark.parametrize(("precision", "products"), [("float32", ""), ("tf32", "tf32"), ("float16", "float16")])
-def test_layers_are_held_against_what_they_may_be_computed_with(precision, products):
+@pytest.mark.parametrize(("precision", "products"), [("float32", ""), ("float32x3", "float32x3"), ("tf32", "tf32"), ("float16", "float16")])
+def test_layers_are_held_against_what_they_may_be_computed_with(precision, products, tmp_path, monkeypatch):
+    """And files and reports say so."""
     mod, params = network()
     target = Target(TARGET)
     mod = build._in_precision(mod, params, precision)
     with build._context("NHWC", target, precision), auto_scheduler.FallbackContext(verbose=0):
-        nodes = json.loads(relay.build(mod, target=target, params=params).graph_json)["nodes"]
+        lib = relay.build(mod, target=target, params=params)
+    lib.export_library(str(tmp_path / "net.tar"))
+    graph = json.loads(runtime.load_module(str(tmp_path / "net.tar")).graph_json_str)
+    nodes = graph["nodes"]
     convolutions = [n for n in nodes if "conv2d" in n["name"]]
     assert convolutions and all(n["attrs"].get("products", "") == products for n in convolutions)
     assert not any("products" in n["attrs"] for n in nodes if "pool" in n["name"])
@@ -290,4 +304,8 @@ def test_layers_are_held_against_what_they_may_be_computed_with(precision, produ
     assert peak > 5 * machine["peak"] and Target("cuda -arch=sm_70").engine().matrix_peak == 0
     most = of_gpu(Target(TARGET).engine())
     layers = [Layer({"name": "a", "attrs": {"flops": "1e9", "products": p}}, 1e-3, 0, most) for p in (products, "")]
+    monkeypatch.setattr(report, "limits", lambda *_: most)  # there may be no GPU
+    head, _, *rows, _ = str(report.Report(graph, [1e-5] * len(nodes), 1e-3, target, Device(2, 0))).splitlines()
+    assert ("products" in head) == bool(products) and head.index("schedule") == rows[0].index("default")
+    assert [products in row.split() for row in rows if "conv2d" in row] == [bool(products)] * len(convolutions)
     assert layers[0].limit == pytest.approx(1e12 / most[0][products]) and (layers[0].limit < layers[1].limit) == bool(products)

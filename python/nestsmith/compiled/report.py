@@ -86,14 +86,15 @@ class Report:
 
     def __str__(self):
         wide = max([24, *(min(48, len(r.name)) for r in self.rows)])
-        head = f"{'layer':{wide}}  {'us':>9}  {'share':>6}  {'GFLOP/s':>8}  {'GB/s':>7}  {'of limit':>8}  schedule"
+        of = 11 if any(r.products for r in self.rows) else 0  # letters for what products are of, if there is something to say
+        head = f"{'layer':{wide}}  {'us':>9}  {'share':>6}  {'GFLOP/s':>8}  {'GB/s':>7}  {'of limit':>8}  {'products'[:of]:{of}}schedule"
         lines = [head, "-" * len(head)]
         for r in self.rows:
             limit = "-" if r.limit is None else f"{r.limit:.0%}"
             name = r.name if len(r.name) <= wide else r.name[: wide - 2] + ".."
             lines.append(
                 f"{name:{wide}}  {r.seconds * 1e6:9.1f}  {r.share:6.1%}  {r.gflops:8.1f}  {r.gbytes:7.1f}  {limit:>8}  "
-                f"{r.schedule}" + (f"  [{r.layer}]" if r.layer else "")
+                f"{(r.products or '-')[:of]:{of}}{r.schedule}" + (f"  [{r.layer}]" if r.layer else "")
             )
         where = ", ".join(f"{n} {text}" for text, n in self.origins().items())
         lines.append(
