@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 from relay_reference import evaluate, relative_error
+from tensor_core_cases import by_warpgroups, defined, has_step, policy, right
 
 import nestsmith as ns
-from nestsmith import relay, transform
+from nestsmith import _core, relay, transform
+from nestsmith.compiled import build
 from nestsmith.contrib import graph_executor
 from nestsmith.relay.expr import Call, Function, post_order
 from nestsmith.relay.pipeline import fuse_module, optimize
 from nestsmith.relay.transform import OwnMoves, SimplifyMoves
+from nestsmith.states import core_state
 from nestsmith.target import Target
 
 nn = relay.nn
@@ -86,6 +89,27 @@ def test_attention_computes_the_same_to_the_bit(target):
     want = evaluate(mod["main"], {"x": x})
     np.testing.assert_array_equal(run(mod, {"x": x}, DIRECT, target), want)
     np.testing.assert_array_equal(run(mod, {"x": x}, {}, target), want)
+
+
+def test_attention_is_on_tensor_cores_with_its_moves():
+    """Scores and context of attention in float16 have sketches by warps and by warpgroups, and what is drawn of them is right to the bit."""
+    target, precision = Target("cuda -arch=sm_90"), "float16"
+    mod = build._in_precision(attention(n=20, heads=2, d=12), {}, precision)
+    tasks = [t.compute_dag.tensors for t in build.tasks_of(mod, {}, target, None, precision)[0]]
+    products = [t for t in tasks if any("batch_matmul" in op.name for op in _core.ComputeDAG(t).ops)]
+    assert [[tuple(x.shape) for x in t if len(x.shape) > 1] for t in products] == [
+        [(20, 72), (2, 20, 20)],  # one matrix of all heads' rows and columns, from which both factors come
+        [(2, 20, 20), (20, 72), (2, 20, 12)],
+    ]
+    for tensors in products:
+        p = policy(tensors)
+        assert [any(step[0] == "MM" for step in s.transform_steps) for s in p.generate_sketches()] == [False, True, True]
+        drawn = [s for s in p.sample_initial_population() if has_step(s)]
+        groups = [by_warpgroups(s) for s in drawn]
+        assert True in groups and False in groups and defined(tensors)[-1].any()
+        for kind in (True, False):
+            for state in [s for s, g in zip(drawn, groups) if g == kind][:4]:
+                right(core_state(state), tensors)
 
 
 def test_reshapes_alone_stay_outside_of_products():

@@ -112,3 +112,13 @@ def unwritten(like):
     out = np.empty_like(like)
     out.view("uint8").fill(255)
     return out
+
+
+def right(state, tensors, sm=90):
+    """The program of the state in the interpreter, against the definition; as in a network whose launches overlap and whose weights are
+    the second tensor."""
+    want = defined(tensors)
+    data = [*want[:-1], unwritten(want[-1])]
+    report = _core.interp(state, _core.Target("cuda", sm=sm, overlap=2), data, stage="program", constant=2)
+    assert report["findings"] == []
+    np.testing.assert_array_equal(data[-1], want[-1])

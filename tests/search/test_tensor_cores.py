@@ -13,15 +13,14 @@ from tensor_core_cases import (
     by_lanes,
     by_last_block,
     by_warpgroups,
-    defined,
     dense,
     grouped,
     errors,
     has_step,
     policy,
     ragged,
+    right,
     types,
-    unwritten,
     winograd,
 )
 
@@ -177,16 +176,6 @@ def test_two_products_in_one_task_are_one_by_tensor_cores():
     assert states and all(sum(x[0] == "MM" for x in s.transform_steps) == 1 for s in states)
     for s in states[:4]:
         right(core_state(s), tensors)
-
-
-def right(state, tensors, sm=90):
-    """The program of the state in the interpreter, against the definition; as in a network whose launches overlap and whose weights are
-    the second tensor."""
-    want = defined(tensors)
-    data = [*want[:-1], unwritten(want[-1])]
-    report = _core.interp(state, _core.Target("cuda", sm=sm, overlap=2), data, stage="program", constant=2)
-    assert report["findings"] == []
-    np.testing.assert_array_equal(data[-1], want[-1])
 
 
 @pytest.mark.parametrize(
