@@ -49,6 +49,7 @@ def measured(args, name):
         for how in hows:
             tasks = nestsmith.compile(model, (x,), **{**how, "log": None}, guess=False).tasks
             nestsmith.compile(model, (x,), trials=args.trials * len(tasks), **how)
+    trials = [len(pathlib.Path(log).read_text().splitlines()) for log in logs]
     for how in hows:
         builds.append(nestsmith.compile(model, (x,), **how))
         error = float((builds[-1](x) - want).abs().max() / want.abs().max())
@@ -61,7 +62,7 @@ def measured(args, name):
         "network": name,
         "device": nestsmith.device(args.target, 0).device_name,
         "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
-        "trials": [len(pathlib.Path(log).read_text().splitlines()) for log in logs],
+        "trials": trials,
         "times": [statistics.quantiles(v, n=4) for v in zip(*seconds)],
     }
 
