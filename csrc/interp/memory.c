@@ -137,6 +137,28 @@ int64_t mem_place(Run *r, Mem *m, int n, const ExprId *idx, int lane, bool write
   return at;
 }
 
+/* 0: threads of a warp, 1: of a block, 2: of two blocks. */
+static int apart(const Run *r, int32_t one, int32_t two) {
+  if ((one - 1) / r->threads != (two - 1) / r->threads) return 2;
+  return (one - 1) % r->threads / GPU_WARP != (two - 1) % r->threads / GPU_WARP;
+}
+
+/* Two readers are remembered: the last one and, of the others, one that is as far from it as there is any, for what the lanes
+ * of a warp have behind them when they meet, other warps have not. */
+static void note_reader(Run *r, const Mem *m, Shadow *s, int32_t me) {
+  bool farther = s->reader[0] != me && s->reader[1] &&
+                 concurrent(r, m, s->reader[1], s->read_epoch[1], s->read_met[1], me) &&
+                 apart(r, s->reader[1], me) > apart(r, s->reader[0], me);
+  if (s->reader[0] != me && !farther) {
+    s->reader[1] = s->reader[0];
+    s->read_epoch[1] = s->read_epoch[0];
+    s->read_met[1] = s->read_met[0];
+  }
+  s->reader[0] = me;
+  s->read_epoch[0] = r->epoch;
+  s->read_met[0] = r->met;
+}
+
 Val mem_load(Run *r, BufferId b, int n, const ExprId *idx, int lane) {
   Mem *m = mem_of(r, b);
   int64_t at = mem_place(r, m, n, idx, lane, false);
@@ -153,14 +175,7 @@ Val mem_load_at(Run *r, Mem *m, int64_t at) {
     finding(r, FD_RACE, b, "race on '%s' element %lld: read by %s, written by %s, no barrier between",
             ir_buffer(r->c, b)->name, (long long)at, who(r, x, sizeof x, me), who(r, y, sizeof y, s->writer));
   }
-  if (s->reader[0] != me) {
-    s->reader[1] = s->reader[0];
-    s->read_epoch[1] = s->read_epoch[0];
-    s->read_met[1] = s->read_met[0];
-    s->reader[0] = me;
-  }
-  s->read_epoch[0] = r->epoch;
-  s->read_met[0] = r->met;
+  note_reader(r, m, s, me);
   Val v = mem_get(m->type, m->data + at * m->size);
   v.bad = !s->init;
   return v;
