@@ -251,11 +251,11 @@ static void clusters(void **state) {
 
 /* A warpgroup multiplies 64 x 8 ones by 8 x 8 ones from shared memory; B = one of its sums. A letter each: z zeros are added to,
  * k ones are stored in shared memory, x sevens are, f what is stored is to be seen, b barrier, g begin, m product, c commit, w all
- * are waited for, v all but the last group are, o the sum is stored. */
+ * are waited for, v all but the last group are, o the sum is stored, a ones are copied to shared memory, d the copies have arrived. */
 static InterpReport group(Fixture *f, const char *what, float *out) {
   IrCtx *c = f->c;
-  BufferId b = buffer(c, "B", SC_GLOBAL, true, 128), s = buffer(c, "S", SC_SHARED, false, 640),
-           l = buffer(c, "L", SC_LOCAL, false, 4);
+  BufferId arg[] = {buffer(c, "A", SC_GLOBAL, true, 640), buffer(c, "B", SC_GLOBAL, true, 128)};
+  BufferId s = buffer(c, "S", SC_SHARED, false, 640), l = buffer(c, "L", SC_LOCAL, false, 4);
   ir_buffer(c, s)->align = 1024;
   VarId t = var(c, "t");
   ExprId tx = ex_var(c, t), zero = ex_i32(c, 0), one = ex_i32(c, 1), line = ex_i32(c, 32);
@@ -272,6 +272,7 @@ static InterpReport group(Fixture *f, const char *what, float *out) {
   for (const char *w = what; *w; w++) {
     VarId i = var(c, "i");
     ExprId at = ex_add(c, ex_mul(c, ex_var(c, i), ex_i32(c, 128)), tx);
+    ExprId copy[] = {one, load(c, s, at), load(c, arg[0], at), ex_int(c, DT_BOOL, 1)};
     switch (*w) {
     case 'z': next = loop(c, i, 4, FOR_SERIAL, store(c, l, ex_var(c, i), ex_flt(c, DT_F32, 0))); break;
     case 'k':
@@ -283,24 +284,32 @@ static InterpReport group(Fixture *f, const char *what, float *out) {
     case 'c': next = st_eval(c, ex_call(c, IN_GROUP_COMMIT, DT_I32, 0, NULL)); break;
     case 'w': next = st_eval(c, ex_call(c, IN_GROUP_WAIT, DT_I32, 1, &zero)); break;
     case 'v': next = st_eval(c, ex_call(c, IN_GROUP_WAIT, DT_I32, 1, &one)); break;
-    default: next = store(c, b, tx, load(c, l, zero)); break;
+    case 'a':
+      next = seq(c, loop(c, i, 5, FOR_SERIAL, st_eval(c, ex_call(c, IN_COPY_ASYNC, DT_I32, 4, copy))),
+                 st_eval(c, ex_call(c, IN_COPY_COMMIT, DT_I32, 0, NULL)));
+      break;
+    case 'd': next = st_eval(c, ex_call(c, IN_COPY_WAIT, DT_I32, 1, &zero)); break;
+    default: next = store(c, arg[1], tx, load(c, l, zero)); break;
     }
     body = body ? seq(c, body, next) : next;
   }
   Stmt *k = loop(c, t, 128, FOR_THREAD_X, st_attr(c, AT_SYNCED, 1, NULL, st_alloc(c, s, st_alloc(c, l, body))));
-  BufferId *copy = arena_copy(ir_arena(c), &b, sizeof b);
-  Kernel kernel = {.name = "k", .body = k, .n_param = 1, .param = copy, .grid = {1, 1, 1}, .block = {128, 1, 1}};
-  Program p = {.f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 1, .arg = copy, .flat = true},
+  float ones[640];
+  for (int i = 0; i < 640; i++) ones[i] = 1;
+  BufferId *copy = arena_copy(ir_arena(c), arg, sizeof arg);
+  Kernel kernel = {.name = "k", .body = k, .n_param = 2, .param = copy, .grid = {1, 1, 1}, .block = {128, 1, 1}};
+  Program p = {.f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 2, .arg = copy, .flat = true},
                .n_kernels = 1,
                .kernel = &kernel};
-  return interp_run_program(&p, (void *[]){out}, 0);
+  return interp_run_program(&p, (void *[]){ones, out}, 0);
 }
 static void warpgroups(void **state) {
   Fixture *f = *state;
   static const struct {
     const char *what;
     float sum;
-  } RIGHT[] = {{"zkfbgmcwo", 8}, {"zkfbgmmcwo", 16}, {"zkfbgmcmcvwo", 16}, {"zkfbgmcwbxfbgmcwo", 8 + 8 * 49}};
+  } RIGHT[] = {
+      {"zkfbgmcwo", 8}, {"zkfbgmmcwo", 16}, {"zkfbgmcmcvwo", 16}, {"zkfbgmcwbxfbgmcwo", 8 + 8 * 49}, {"zadfbgmcwo", 8}};
   static const struct {
     const char *what, *finding;
   } WRONG[] = {{"zkbgmcwo", "may not see what was stored"},
@@ -313,6 +322,12 @@ static void warpgroups(void **state) {
                {"zkfbgmcmcvo", "never written"},
                {"zkfbgmcbxwo", "changes before the products"},
                {"zkfbgmcxwo", "race"},
+               {"zafbgmcwo", "never written"},
+               {"zafbgmcwdo", "never written"},
+               {"zadfgmcwo", "race"},
+               {"zadbgmcwo", "may not see what was stored"},
+               {"zafdbgmcwo", "may not see what was stored"},
+               {"zkfbgmcbawo", "changes before the products"},
                {"zkfbgmczwo", "is stored to before the products"},
                {"kfbgmcwo", "never written"}};
   float out[128];
@@ -382,6 +397,163 @@ static void warps_meet(void **state) {
     if (!found) print_message("%s\n", WRONG[i][0]);
     assert_true(found);
   }
+}
+
+/* 64 threads copy slices of four elements each to two places by turns; slice i is full of i + 1. A letter each: c a slice is copied (each
+ * thread its four elements), k that is a group, w all groups are waited for, v all but the last are, b barrier, n the next slice is
+ * read from here on. What each thread adds to its sum: r its own element, x that of its namesake in the other warp. Fragments of 16
+ * rows of four: f of those that the other warp has copied, y of its own warp's, u the same by other lanes; m their product is
+ * added. o the sum is stored, e the fragment's register is. Without copies: s each thread stores four elements, h the lanes of a warp
+ * meet, p half of the threads (the first warp) store. */
+typedef struct {
+  IrCtx *c;
+  BufferId a, b, s, l, g; /* global slices, results, shared places, sums, fragments */
+  ExprId tx;
+  int copied, used;
+} Slices;
+static ExprId place(Slices *x, int slice, ExprId row) {
+  IrCtx *c = x->c;
+  return ex_add(c, ex_mul(c, row, ex_i32(c, 4)), ex_i32(c, slice % 2 * 256));
+}
+static Stmt *copy_slice(Slices *x) {
+  IrCtx *c = x->c;
+  ExprId from = ex_add(c, ex_mul(c, x->tx, ex_i32(c, 4)), ex_i32(c, x->copied * 256));
+  ExprId args[] = {ex_i32(c, 4), load(c, x->s, place(x, x->copied++, x->tx)), load(c, x->a, from),
+                   ex_int(c, DT_BOOL, 1)};
+  return st_eval(c, ex_call(c, IN_COPY_ASYNC, DT_I32, 4, args));
+}
+static Stmt *store_slice(Slices *x) {
+  IrCtx *c = x->c;
+  VarId i = var(c, "i");
+  ExprId at = ex_add(c, place(x, x->copied++, x->tx), ex_var(c, i));
+  return loop(c, i, 4, FOR_SERIAL, store(c, x->s, at, ex_flt(c, DT_F32, x->copied)));
+}
+static Stmt *take_fragments(Slices *x, int flip) {
+  IrCtx *c = x->c;
+  ExprId row = ex_call(c, IN_BXOR, DT_I32, 2, (ExprId[]){x->tx, ex_i32(c, flip)}), zero = ex_i32(c, 0);
+  ExprId args[] = {ex_i32(c, 4), zero, load(c, x->g, zero), load(c, x->s, place(x, x->used, row))};
+  return st_eval(c, ex_call(c, IN_FRAGMENT, DT_I32, 4, args));
+}
+static Stmt *add_up(Slices *x, int flip) {
+  IrCtx *c = x->c;
+  ExprId row = ex_call(c, IN_BXOR, DT_I32, 2, (ExprId[]){x->tx, ex_i32(c, flip)}), zero = ex_i32(c, 0);
+  return store(c, x->l, zero, ex_add(c, load(c, x->l, zero), load(c, x->s, place(x, x->used, row))));
+}
+static Stmt *slice_step(Slices *x, char what) {
+  IrCtx *c = x->c;
+  ExprId zero = ex_i32(c, 0), one = ex_i32(c, 1);
+  ExprId mma[] = {ex_i32(c, MMA_TF32), load(c, x->l, zero), load(c, x->g, zero), load(c, x->g, zero)};
+  switch (what) {
+  case 'c': return copy_slice(x);
+  case 'k': return st_eval(c, ex_call(c, IN_COPY_COMMIT, DT_I32, 0, NULL));
+  case 'w': return st_eval(c, ex_call(c, IN_COPY_WAIT, DT_I32, 1, &zero));
+  case 'v': return st_eval(c, ex_call(c, IN_COPY_WAIT, DT_I32, 1, &one));
+  case 'b': return barrier(c);
+  case 'r': return add_up(x, 0);
+  case 'x': return add_up(x, 32);
+  case 'f': return take_fragments(x, 32);
+  case 'y': return take_fragments(x, 0);
+  case 'u': return take_fragments(x, 1);
+  case 'm': return st_eval(c, ex_call(c, IN_MMA, DT_I32, 4, mma));
+  case 's': return store_slice(x);
+  case 'p': return st_if(c, ex_bin(c, IR_LT, x->tx, ex_i32(c, 32)), false, store_slice(x), NULL);
+  case 'h': return st_eval(c, ex_call(c, IN_WARP_SYNC, DT_I32, 0, NULL));
+  case 'e': return store(c, x->b, x->tx, ex_cast(c, DT_F32, load(c, x->g, zero)));
+  default: return store(c, x->b, x->tx, load(c, x->l, zero));
+  }
+}
+static InterpReport slices(Fixture *f, const char *what, float *out) {
+  IrCtx *c = f->c;
+  VarId t = var(c, "t"), z = var(c, "z");
+  Slices x = {.c = c,
+              .a = buffer(c, "A", SC_GLOBAL, true, 3 * 256),
+              .b = buffer(c, "B", SC_GLOBAL, true, 64),
+              .s = buffer(c, "S", SC_SHARED, false, 2 * 256),
+              .l = buffer(c, "L", SC_LOCAL, false, 4),
+              .g = buffer(c, "G", SC_LOCAL, false, 4),
+              .tx = ex_var(c, t)};
+  ir_buffer(c, x.g)->type = DT_I32;
+  Stmt *body = loop(c, z, 4, FOR_SERIAL, store(c, x.l, ex_var(c, z), ex_flt(c, DT_F32, 0)));
+  for (const char *w = what; *w; w++) {
+    if (*w == 'n')
+      x.used++;
+    else
+      body = seq(c, body, slice_step(&x, *w));
+  }
+  Stmt *inside = st_alloc(c, x.s, st_alloc(c, x.l, st_alloc(c, x.g, body)));
+  Stmt *k = loop(c, t, 64, FOR_THREAD_X, st_attr(c, AT_SYNCED, 1, NULL, inside));
+  float in[3 * 256];
+  for (int i = 0; i < 3 * 256; i++) in[i] = (float)(i / 256 + 1);
+  BufferId args[] = {x.a, x.b}, *copy = arena_copy(ir_arena(c), args, sizeof args);
+  Kernel kernel = {.name = "k", .body = k, .n_param = 2, .param = copy, .grid = {1, 1, 1}, .block = {64, 1, 1}};
+  Program p = {
+      .f = {.ctx = c, .target = target_default(TG_CUDA, 80), .body = k, .n_args = 2, .arg = copy, .flat = true},
+      .n_kernels = 1,
+      .kernel = &kernel};
+  return interp_run_program(&p, (void *[]){in, out}, 0);
+}
+static void copies(void **state) {
+  Fixture *f = *state;
+  static const struct {
+    const char *what;
+    float sum;
+  } RIGHT[] = {{"ckwro", 1},                       /* what a thread has copied itself is its own once it has arrived */
+               {"ckwbxo", 1},                      /* others' behind a barrier */
+               {"ckckvro", 1},                     /* one slice arrived, another on its way */
+               {"ckckvbxbcknvbxnwbxo", 1 + 2 + 3}, /* its place is filled again behind the barrier of its readers */
+               {"ckckvbfmbcknvbfmnwbfmo", 8 * (1 + 4 + 9)},
+               {"fbckwbfmo", 8}, /* fragments of nothing that nobody multiplies */
+               {"sbfmbsnbfmo", 8 * (1 + 4)},
+               {"sbsbyuhpo", 0}}; /* a warp meets, and stores where it alone has read */
+  static const struct {
+    const char *what, *finding;
+  } WRONG[] = {/* not waited for, or not all of it that is read */
+               {"ckro", "never written"},
+               {"ckbxo", "never written"},
+               {"cwro", "never written"},
+               {"ckvro", "never written"},
+               {"ckckvbxnbxo", "never written"},
+               {"ckckvbxnvbxo", "never written"},
+               {"ckbfmo", "never written"},
+               {"ckbfeo", "never written"},
+               {"ckvbfmo", "never written"},
+               {"ckbfbwbmo", "never written"},
+               {"ckckvbfmnvbfmo", "never written"},
+               /* arrived, as far as the thread knows that copied it */
+               {"ckwxo", "race"},
+               {"ckbwxo", "race"},
+               {"ckwfmo", "race"},
+               {"ckbwfmo", "race"},
+               {"ckwumo", "race"},
+               /* its place is filled again while others read it */
+               {"ckckvbxcknvbxo", "race"},
+               {"ckckvbfmcknvbfmo", "race"},
+               {"ckckvbxckbnvbxo", "race"},
+               {"ckckvbfmckbnvbfmo", "race"},
+               /* no copies: warps store what fragments are loaded from */
+               {"sfmo", "race"},
+               {"sbfmsnsfmo", "race"},
+               {"sbsbfnfsmo", "race"},
+               {"sbsbfhpmo", "race"},
+               {"sbsbfyhpmo", "race"},
+               {"sbsbfyuhpmo", "race"}};
+  float out[64];
+  for (size_t i = 0; i < sizeof RIGHT / sizeof *RIGHT; i++) {
+    InterpReport r = slices(f, RIGHT[i].what, out);
+    for (int k = 0; k < r.n; k++) print_message("%s: %s\n", RIGHT[i].what, r.finding[k]);
+    assert_int_equal(r.n, 0);
+    for (int k = 0; k < 64; k++) assert_true(out[k] == RIGHT[i].sum);
+  }
+  int missed = 0;
+  for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
+    InterpReport r = slices(f, WRONG[i].what, out);
+    bool found = false;
+    for (int k = 0; k < r.n; k++) found |= strstr(r.finding[k], WRONG[i].finding) != NULL;
+    if (!found) print_message("%s: %d findings, no '%s'\n", WRONG[i].what, r.n, WRONG[i].finding);
+    for (int k = 0; k < r.n && !found; k++) print_message("%s: %s\n", WRONG[i].what, r.finding[k]);
+    missed += !found;
+  }
+  assert_int_equal(missed, 0);
 }
 
 /* Four threads in each of two blocks for each of two tiles leave their numbers; the last block of a tile adds up what both of its blocks
@@ -510,7 +682,7 @@ static void overlapping_launches(void **state) {
 int main(void) {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
   const struct CMUnitTest tests[] = {
-      T(barriers),   T(clusters),   T(divergent),  T(double_write),         T(uninitialised), T(vectors_and_types),
-      T(step_limit), T(warpgroups), T(warps_meet), T(overlapping_launches), T(last_blocks)};
+      T(barriers),   T(clusters),   T(divergent),  T(double_write), T(uninitialised),        T(vectors_and_types),
+      T(step_limit), T(warpgroups), T(warps_meet), T(copies),       T(overlapping_launches), T(last_blocks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
