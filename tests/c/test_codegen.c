@@ -174,10 +174,11 @@ static void gpu_tile(Fixture *f, TargetKind kind) {
              i32(c, 256));
   Stmt *use = loop(c, i, 4, FOR_UNROLLED, store(c, l, ex_var(c, i), load(c, s, from)));
   ExprId x = load(c, l, ramp(c, i32(c, 0), 4));
+  ExprId tile = load(c, s, ramp(c, ex_sub(c, i32(c, 252), times(c, ex_var(c, tx), 4)), 4)); /* another thread's four */
   ExprId relu = ex_raw(c, IR_MAX, ir_type(c, x), 0, 2, (ExprId[]){x, zero});
   Stmt *out =
       st_if(c, ok, false,
-            store(c, args[1], ramp(c, base, 4), ex_raw(c, IR_ADD, ir_type(c, x), 0, 2, (ExprId[]){relu, x})), NULL);
+            store(c, args[1], ramp(c, base, 4), ex_raw(c, IR_ADD, ir_type(c, x), 0, 2, (ExprId[]){relu, tile})), NULL);
   (void)j;
   Stmt *body = loop(c, bx, 4, FOR_BLOCK_X,
                     loop(c, tx, 64, FOR_THREAD_X,
@@ -186,8 +187,10 @@ static void gpu_tile(Fixture *f, TargetKind kind) {
   finish(&q, c, kind, body, 2, args, 0, NULL, 4, 64);
   q.k.shared_bytes = 1024;
   const char *src = gen_source(&q.p);
-  assert_non_null(strstr(src, "float4 *)(C + ")); /* wide store */
-  assert_non_null(strstr(src, "fixed"));          /* hoisted division */
+  assert_non_null(strstr(src, "float4 *)(C + ")); /* wide stores */
+  assert_non_null(strstr(src, "float4 *)(tile + (threadIdx_x * 4)) = "));
+  assert_non_null(strstr(src, "float4 *)(tile + (252 - ")); /* wide load of shared memory */
+  assert_non_null(strstr(src, "fixed"));                    /* hoisted division */
   check(f, &q, (void *[]){A, NULL});
 }
 static void cuda_body(void *arg) { gpu_tile(arg, TG_CUDA); }

@@ -449,16 +449,20 @@ LANES = [  # what is multiplied, then block, warp, stages, transposed, split, te
 @pytest.mark.parametrize("sm", [80, 90])
 @pytest.mark.parametrize("case", range(len(LANES)))
 def test_products_by_lanes(case, sm):
-    """float32 stays float32; blocks of a cluster (or a second kernel) and teams of a block add up. Kernels need no stack."""
+    """float32 stays float32; blocks of a cluster (or a second kernel) and teams of a block add up. What is multiplied is loaded from
+    shared memory 16 bytes at a time (8 where a lane's columns are pairs). Kernels need no stack."""
     tensors, block, warp, stages, transposed, split, teams = LANES[case]
     target = _core.Target("cuda", sm=sm)
     s = verify(tensors, block, warp, stages, transposed, split, 0, target, teams=teams)
     assert s._core.math() == "strict"
+    source, _ = _core.program(s._core, tensors, target, "f")
+    assert "sums[" not in source  # variables, which compilers take in the fraction of the time
+    columns = "float2" if warp == (40, 24) else "float4"
+    wide = re.findall(r" = \*\(const (float\d) \*\)\(([AB]_slices) ", source)
+    assert set(wide) == {("float4", "A_slices"), (columns, "B_slices")} and not re.search(r"_lane_\d+ = [AB]_slices", source)
     there, why = nvrtc()
     if not there:
         pytest.skip(why)
-    source, _ = _core.program(s._core, tensors, target, "f")
-    assert "sums[" not in source  # variables, which compilers take in the fraction of the time
     assert _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0
 
 
