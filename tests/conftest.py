@@ -24,6 +24,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so shells start what ru
 os.environ.setdefault("NESTSMITH_VERIFY", "1")  # every program is verified after every pass; what is broken ends the process
 
 
+def pytest_configure():
+    """Without NVRTC the tests that compile kernels for CUDA are skipped; where NESTSMITH_CI is set it has to be there."""
+    if not os.environ.get("NESTSMITH_CI"):
+        return
+    from nestsmith import _core
+
+    there, why = _core.build_available("cuda")
+    if not there:
+        raise pytest.UsageError(f"NESTSMITH_CI is set, and kernels for CUDA cannot be compiled: {why}")
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     """After the report of a failure is written, its frames let go of sessions, workers and runners."""
