@@ -501,6 +501,44 @@ def test_warps_of_a_gpu_matmul():
     assert policy.facts(s.state_object.infer_bounds())["seconds"] == pytest.approx((2 ** v[41] - 1) / 1e9, rel=1e-4)
 
 
+# What differs between two kernels of a matrix product (tile of a block and of a warp, terms, then what they share), and entries of the
+# vector that have to tell; besides these, the estimate always does.
+MATRIX = [
+    ("stages", (3, 4), ((64, 64, 32), (32, 32), 1), {}, {4, 33}),  # shared bytes; stages
+    ("stages", (2, 3), ((32, 32, 32), (16, 32), 0), {}, {4, 33}),
+    ("split", (1, 2), ((64, 64, 32), (32, 32), 1), {}, {0, 32, 37}),  # blocks, barriers, slices of a block
+    ("split", (2, 16), ((32, 32, 32), (16, 32), 0), {}, {0, 32, 37}),
+    ("teams", (1, 2), ((32, 32, 32), (16, 32), 0), {}, {1, 2}),  # threads, warps
+    ("teams", (2, 4), ((32, 32, 32), (16, 32), 0), {"split": 4}, {1, 2}),
+    ("warpgroups", (0, 1), ((64, 64, 32), (64, 64), 1), {}, {1, 2, 39}),  # registers of sums and fragments, too
+    ("warpgroups", (1, 2), ((64, 64, 32), (64, 64), 1), {}, set()),
+    ("last", (0, 1), ((64, 64, 32), (32, 32), 1), {"split": 4}, {4, 44}),  # a cluster has room for others' sums; bytes in memory
+    ("last", (0, 1), ((64, 64, 32), (32, 32), 1), {"split": 16}, {44}),  # a second kernel would add them up
+    ("last", (0, 1), ((32, 32, 32), (16, 32), 0), {"split": 4, "teams": 2}, {4, 44}),
+]
+
+
+@pytest.mark.parametrize("what, pair, tile, shared, tell", MATRIX)
+def test_matrix_kernels_are_told_apart(what, pair, tile, shared, tell):
+    """States that differ in one number of the step alone have different vectors; 34 is 1 on tensor cores, 0 by lanes."""
+    (block, warp, terms), n, deep = tile, 256, 1024
+    a, b = te.placeholder((n, deep), name="A"), te.placeholder((deep, n), name="B")
+    k = te.reduce_axis((0, deep), name="k")
+    dag = _core.ComputeDAG([a, b, te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")])
+    policy, vectors = _core.Policy(dag, CUDA), []
+    for value in pair:
+        own = {"stages": 3, "split": 1, "warpgroups": 0, "teams": 1, "last": 0} | shared | {what: value}
+        numbers = [own["stages"], 0, own["split"], terms, own["warpgroups"], 0, own["teams"], own["last"]]
+        state = _core.State(dag, json.dumps([["MM", 2, [*block, *warp, *numbers]]]))
+        v = policy.vector(state.infer_bounds())
+        assert v[34] == (terms > 0) and v[35] == v[36] == 1 and v[40] == 0
+        assert v[37] == v[32] == pytest.approx(lg(deep / block[2] / own["split"]))
+        assert v[38] == pytest.approx(lg(2 * block[0] * block[1] / 4 / (block[0] + block[1])))
+        vectors.append(np.array(v))
+    differ = set(np.flatnonzero(vectors[0] != vectors[1]).tolist())
+    assert differ >= tell | {41}
+
+
 @pytest.mark.parametrize("rank", [60, 66])
 def test_axes_that_are_not_told_apart_make_no_vectors(rank):
     """The estimate of unrolled code looks for a loop over the innermost axis; of axes behind the sixtieth it knows none."""
