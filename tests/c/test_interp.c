@@ -519,6 +519,8 @@ static void copies(void **state) {
                {"ckvbfmo", "never written"},
                {"ckbfbwbmo", "never written"},
                {"ckckvbfmnvbfmo", "never written"},
+               {"ckckwbxnxbcknbxo", "never written"}, /* what was there before is no longer what is read */
+               {"ckckwbfmnfmbcknbfmo", "never written"},
                /* arrived, as far as the thread knows that copied it */
                {"ckwxo", "race"},
                {"ckbwxo", "race"},
