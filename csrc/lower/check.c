@@ -9,6 +9,7 @@
 #include "lower/util.h"
 
 enum { MAX_VT = 16, REPLICATED = 16 };
+enum { ROW_BYTES = 4 }; /* a strided index is a vector of 32-bit numbers */
 typedef struct {
   VarId v;
   int64_t n;
@@ -70,6 +71,15 @@ typedef struct {
   bool lazy;
   int64_t bytes;
 } Width;
+/* Lanes in more than one row? Rows of a fused loop are quotients, which lanes that begin at a multiple of theirs may have in common. */
+static bool crosses(const Width *w, ExprId index) {
+  IrCtx *c = w->k->c;
+  if (!ex_uses_var(c, index, w->v)) return false;
+  if (w->n * ROW_BYTES <= w->k->hw.vector_unit_bytes) return true; /* no matter */
+  Arith *ar = ar_new(c);
+  ar_bind_range(ar, w->v, ex_i32(c, 0), ex_i32(c, w->n));
+  return ex_uses_var(c, ar_simplify(ar, index), w->v);
+}
 static void width_node(IrCtx *c, ExprId e, void *arg) {
   Width *w = arg;
   const ExprNode *n = ir_node(c, e);
@@ -78,7 +88,7 @@ static void width_node(IrCtx *c, ExprId e, void *arg) {
   for (int i = 0; i < n->n; i++) {
     if (!ex_uses_var(c, ir_kid(c, e, i), w->v)) continue;
     int64_t b = w->n * dtype_bytes(n->type),
-            strided = i < n->n - 1 ? w->n * 4 : 0; /* a strided index is a vector of 32-bit numbers */
+            strided = i < n->n - 1 && crosses(w, ir_kid(c, e, i)) ? w->n * ROW_BYTES : 0;
     if (b > w->bytes) w->bytes = b;
     if (strided > w->bytes) w->bytes = strided;
     return;
@@ -93,7 +103,8 @@ static void vector_store(Check *k, const Stmt *s) {
   for (int i = 0; i < s->u.store.n_idx; i++) {
     if (!ex_uses_var(k->c, s->u.store.idx[i], w.v)) continue;
     moves = true;
-    if (i < s->u.store.n_idx - 1 && w.n * 4 > w.bytes) w.bytes = w.n * 4;
+    if (i < s->u.store.n_idx - 1 && w.n * ROW_BYTES > w.bytes && crosses(&w, s->u.store.idx[i]))
+      w.bytes = w.n * ROW_BYTES;
   }
   if (moves) {
     int64_t b = w.n * dtype_bytes(ir_buffer(k->c, s->u.store.buf)->type);

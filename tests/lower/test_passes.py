@@ -237,6 +237,19 @@ def test_gpu_check_refuses_with_a_reason():
     assert not got["ok"] and "threads" in got["why"] and got["threads"] == 4096
 
 
+@pytest.mark.parametrize("columns,lanes,width", [(56, 8, 16), (54, 8, 32), (54, 2, 8), (56, 16, 64)])
+def test_lanes_in_one_row_of_a_fused_loop(columns, lanes, width):
+    """Eight numbers of 16 bits are moved at once where all are in one row; else their rows are a vector of 32-bit numbers."""
+    a = te.placeholder((20, columns), "float16", name="A")
+    dag = _core.ComputeDAG([a, te.compute((20, columns), lambda i, j: a[i, j] * tir.const(2, "float16"), name="B")])
+    steps = [["FU", 1, [0, 1]], ["SP", 1, 0, 20 * columns, [lanes], 1], ["AN", 1, 1, 2], ["AN", 1, 0, 5]]
+    state = _core.State(dag, json.dumps(steps))
+    got = _core.gpu_check(state)
+    assert (got["ok"], got["vector_bytes"]) == (width <= 16, width)
+    if got["ok"]:
+        assert check_passes(state, CUDA, arrays(dag.tensors)) == []
+
+
 # ---- the reference's verdicts ----
 
 def verdict_tasks():
