@@ -151,11 +151,10 @@ ASAN_MAKE = $(MAKE) BUILD=$(BUILD)/asan CC="$(CC) -fsanitize=address,undefined -
 ctest-asan:
 	.ci/sanitized $(BUILD)/asan/reports $(ASAN_MAKE) ctest
 # The Python tests with the extension under both sanitizers. `make test-asan TESTS="tests/te -x"`: some of them.
-TESTS ?= -m "not full"
 test-asan: setup
 	@mkdir -p $(BUILD)/asan/python/nestsmith
 	@$(ASAN_MAKE) EXT=$(BUILD)/asan/$(EXT) --no-print-directory -s -j2 ext
-	VENV="$(VENV)" BUILD="$(BUILD)" SAN_CC="$(CC)" .ci/asan $(TESTS)
+	VENV="$(VENV)" BUILD="$(BUILD)" SAN_CC="$(CC)" FOLDERS="$(BESIDE) $(ALONE)" .ci/asan $(TESTS)
 # The parts that use threads (thread pool, search, training, compiling, measuring) under ThreadSanitizer.
 TSAN ?= base device measure race mlp search
 TSAN_TESTS := $(filter $(addprefix tests/c/test_,$(addsuffix .c,$(TSAN))),$(CTESTS))

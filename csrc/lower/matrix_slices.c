@@ -148,7 +148,7 @@ static int words(const Mx *x, const Side *s) { return s->at_once ? s->vec * x->b
 
 /* Whether a row's element is padding is a matter of the tap, of which a convolution has few: where they fit a word, it is asked once for
  * each (an H100, best of four schedules of a layer: float16 3.5 % at batch 1 and 1.6 % at 16, float32 1.8 and 1.1, TF32 1.2 and 0.4). */
-enum { MOST_TAPS = 31 };
+enum { MOST_TAPS = 31, MOST_TURNS = 16 }; /* a thread has a word for each of its rows */
 static int64_t turns(const Mx *x, const Side *s) { return i64_ceildiv(s->lines * s->line / s->vec, x->threads); }
 static void find_taps(Mx *x, Side *s, const char *name) {
   const MatrixIndex *k = &x->v.k;
@@ -156,7 +156,7 @@ static void find_taps(Mx *x, Side *s, const char *name) {
   int n = k->n;
   if (!s->cond || mx_plain(x)) return;
   while (n > 0 && !ex_uses_var(x->c, s->cond, k->var[n - 1])) per_tap *= k->extent[--n];
-  if (n == 0 || k->size / per_tap > MOST_TAPS) return;
+  if (n == 0 || k->size / per_tap > MOST_TAPS || turns(x, s) > MOST_TURNS) return;
   s->taps = (int)(k->size / per_tap), s->per_tap = (int)per_tap;
   s->inside = array(x, name, DT_I32, SC_LOCAL, turns(x, s));
 }

@@ -437,6 +437,19 @@ static const Rule RULES[] = {{"add cache read", cread_check, cread_apply, FOR_GP
                              {"multi-level tiling", tile_check, tile_apply, FOR_BOTH},
                              {"skip stage", skip_check, skip_apply, FOR_BOTH}};
 
+/* Rules for a whole task of one product: each gives a sketch in which one step makes the kernel, behind those of the table above. */
+typedef struct {
+  const char *name;
+  Family by;
+  bool apart; /* a change of an input's layout is a kernel before it */
+} TaskRule;
+static const TaskRule TASK_RULES[] = {{"product by lanes", FAMILY_LANES, false},
+                                      {"product by lanes of an input in another layout", FAMILY_LANES, true},
+                                      {"product by warps", FAMILY_WARPS, false},
+                                      {"product by warps of an input in another layout", FAMILY_WARPS, true},
+                                      {"product by warpgroups", FAMILY_WARPGROUPS, false},
+                                      {"product by warpgroups of an input in another layout", FAMILY_WARPGROUPS, true}};
+
 static bool custom_rules(Derive *d, const State *s, int stage) {
   for (int i = 0; i < d->env->n_rules; i++) {
     const CustomRule *r = &d->env->rules[i];
@@ -514,10 +527,10 @@ StateList sketch_derive(const SketchEnv *env, IrCtx *c, Arena *a) {
     layer.at = d.next.at, layer.len = d.next.len, layer.cap = d.next.cap;
   }
   reopen_rfactor_splits(&out);
-  for (Family by = FAMILY_LANES; by <= FAMILY_WARPGROUPS && full_gpu; by++)
-    for (int apart = 0; apart < 2; apart++) {
-      State *matrix = state_init(c, t->dag);
-      if (tensor_sketch(env, matrix, by, apart)) sp_list_add(a, &out, matrix->step.len, matrix->step.at, 0);
-    }
+  for (int k = 0; k < NS_COUNT(TASK_RULES) && full_gpu; k++) {
+    State *whole = state_init(c, t->dag);
+    if (tensor_sketch(env, whole, TASK_RULES[k].by, TASK_RULES[k].apart))
+      sp_list_add(a, &out, whole->step.len, whole->step.at, 0);
+  }
   return out;
 }
