@@ -154,7 +154,8 @@ static void find_taps(Mx *x, Side *s, const char *name) {
   const MatrixIndex *k = &x->v.k;
   int64_t per_tap = 1;
   int n = k->n;
-  if (!s->cond || mx_plain(x)) return;
+  if (!s->cond || mx_plain(x) || low_expr_loads(x->c, s->cond))
+    return; /* what it reads is asked where it is known to be there */
   while (n > 0 && !ex_uses_var(x->c, s->cond, k->var[n - 1])) per_tap *= k->extent[--n];
   if (n == 0 || k->size / per_tap > MOST_TAPS || turns(x, s) > MOST_TURNS) return;
   s->taps = (int)(k->size / per_tap), s->per_tap = (int)per_tap;
@@ -259,7 +260,8 @@ static Piece piece(Mx *x, const Side *s, ExprId kt, ExprId slot, ExprId turn, Ex
   if (s->taps)
     p.cond = inside(x, s, turn, k);
   else
-    p.cond = both(x, s->cond ? ex_subst(c, s->cond, n, sub) : 0, in_rows(x, s, t.row));
+    p.cond =
+        both(x, in_rows(x, s, t.row), s->cond ? ex_subst(c, s->cond, n, sub) : 0); /* which may read what no row has */
   if (!mx_whole(x)) p.cond = both(x, less(x, k, x->v.k.size), p.cond);
   if (x->t.split > 1 && !mx_whole(x))
     p.cond = both(x, less(x, kt, x->tiles), p.cond); /* what follows is another block's */

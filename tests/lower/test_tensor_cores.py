@@ -245,6 +245,16 @@ def test_padding_is_asked_once():
     assert "inside" not in _core.program(verify(plain, (32, 16, 32), (16, 16))._core, plain, CUDA, "f")[0]
 
 
+@pytest.mark.parametrize("k", [16, 64])
+def test_conditions_that_read_memory(k):
+    """They are asked for rows that are there, and no others."""
+    a, b = te.placeholder((20, k), "float32", name="A"), te.placeholder((k, 24), "float32", name="B")
+    zero, r = tir.const(0, "float32"), te.reduce_axis((0, k), name="k")
+    kept = te.compute((20, k), lambda i, j: tir.if_then_else(a[i, j] > zero, a[i, j], zero), name="kept")
+    c = te.compute((20, 24), lambda i, j: te.sum(kept[i, r] * b[r, j], axis=r), name="C")
+    verify([a, b, c], (16, 16, 16), (16, 16))
+
+
 def test_who_knows_but_the_group():
     """A transposed convolution's weights know a channel's number in its group; where both factors know it, it is of a batch."""
     x, w = te.placeholder((1, 16, 5, 5), "float16", name="X"), te.placeholder((16, 12, 3, 3), "float16", name="W")
