@@ -248,6 +248,15 @@ static void clusters(void **state) {
     assert_true(found);
   }
 }
+/* One block of so many threads, in a kernel of an input and a result. */
+static InterpReport run_block(IrCtx *c, Target t, Stmt *body, int threads, const BufferId arg[2], void *in, void *out) {
+  BufferId *copy = arena_copy(ir_arena(c), arg, 2 * sizeof *arg);
+  Kernel kernel = {.name = "k", .body = body, .n_param = 2, .param = copy, .grid = {1, 1, 1}, .block = {threads, 1, 1}};
+  Program p = {.f = {.ctx = c, .target = t, .body = body, .n_args = 2, .arg = copy, .flat = true},
+               .n_kernels = 1,
+               .kernel = &kernel};
+  return interp_run_program(&p, (void *[]){in, out}, 0);
+}
 
 /* A warpgroup multiplies 64 x 8 ones by 8 x 8 ones from shared memory; B = one of its sums. A letter each: z zeros are added to,
  * k ones are stored in shared memory, x sevens are, f what is stored is to be seen, b barrier, g begin, m product, c commit, w all
@@ -296,12 +305,7 @@ static InterpReport group(Fixture *f, const char *what, float *out) {
   Stmt *k = loop(c, t, 128, FOR_THREAD_X, st_attr(c, AT_SYNCED, 1, NULL, st_alloc(c, s, st_alloc(c, l, body))));
   float ones[640];
   for (int i = 0; i < 640; i++) ones[i] = 1;
-  BufferId *copy = arena_copy(ir_arena(c), arg, sizeof arg);
-  Kernel kernel = {.name = "k", .body = k, .n_param = 2, .param = copy, .grid = {1, 1, 1}, .block = {128, 1, 1}};
-  Program p = {.f = {.ctx = c, .target = {.kind = TG_CUDA}, .body = k, .n_args = 2, .arg = copy, .flat = true},
-               .n_kernels = 1,
-               .kernel = &kernel};
-  return interp_run_program(&p, (void *[]){ones, out}, 0);
+  return run_block(c, (Target){.kind = TG_CUDA}, k, 128, arg, ones, out);
 }
 static void warpgroups(void **state) {
   Fixture *f = *state;
@@ -484,13 +488,7 @@ static InterpReport slices(Fixture *f, const char *what, float *out) {
   Stmt *k = loop(c, t, 64, FOR_THREAD_X, st_attr(c, AT_SYNCED, 1, NULL, inside));
   float in[3 * 256];
   for (int i = 0; i < 3 * 256; i++) in[i] = (float)(i / 256 + 1);
-  BufferId args[] = {x.a, x.b}, *copy = arena_copy(ir_arena(c), args, sizeof args);
-  Kernel kernel = {.name = "k", .body = k, .n_param = 2, .param = copy, .grid = {1, 1, 1}, .block = {64, 1, 1}};
-  Program p = {
-      .f = {.ctx = c, .target = target_default(TG_CUDA, 80), .body = k, .n_args = 2, .arg = copy, .flat = true},
-      .n_kernels = 1,
-      .kernel = &kernel};
-  return interp_run_program(&p, (void *[]){in, out}, 0);
+  return run_block(c, target_default(TG_CUDA, 80), k, 64, (BufferId[]){x.a, x.b}, in, out);
 }
 static void copies(void **state) {
   Fixture *f = *state;
