@@ -67,22 +67,37 @@ class Product:
 
 
 class Convolution:
-    """A convolution in NHWC, its weights in HWIO."""
+    """A convolution in NHWC, its weights in HWIO, or in NCHW, its weights in either order."""
 
-    def __init__(self, batch, height, ci, co, kernel, stride):
+    def __init__(self, batch, height, ci, co, kernel, stride, layout="NHWC", weights="HWIO"):
         self.name, self.of = f"{kernel}x{kernel} {ci} to {co}, {height}x{height}" + ("/2" if stride == 2 else ""), (batch, height, ci, co)
+        self.layout, self.weights = layout, weights
         self.kernel, self.stride, self.pad = kernel, stride, kernel // 2
         self.flops = 2 * batch * ((height - 1) // stride + 1) ** 2 * ci * co * kernel * kernel
 
     def tensors(self, dtype):
         batch, height, ci, co = self.of
-        x = te.placeholder((batch, height, height, ci), dtype, name="X")
-        w = te.placeholder((self.kernel, self.kernel, ci, co), dtype, name="W")
-        return [x, w, topi.nn.conv2d_nhwc(x, w, self.stride, self.pad, 1)]
+        sides = {"N": batch, "H": height, "W": height, "C": ci}
+        x = te.placeholder([sides[d] for d in self.layout], dtype, name="X")
+        sides = {"H": self.kernel, "W": self.kernel, "I": ci, "O": co}
+        w = te.placeholder([sides[d] for d in self.weights], dtype, name="W")
+        if self.layout == "NHWC":
+            return [x, w, topi.nn.conv2d_nhwc(x, w, self.stride, self.pad, 1)]
+        oihw = w if self.weights == "OIHW" else topi.transpose(w, (3, 2, 0, 1))  # is inlined: the product reads w as it lies
+        return [x, w, topi.nn.conv2d_nchw(x, oihw, self.stride, self.pad, 1)]
 
     def peer(self, torch, x, w):
-        x, w = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
-        return lambda: torch.nn.functional.conv2d(x, w, stride=self.stride, padding=self.pad).permute(0, 2, 3, 1)
+        """PyTorch's own layouts: channels_last, or that of a tensor as it is made."""
+        last = self.layout == "NHWC"
+        form = torch.channels_last if last else torch.contiguous_format
+        w = (w if self.weights == "OIHW" else w.permute(3, 2, 0, 1)).contiguous(memory_format=form)
+        x = x.permute(0, 3, 1, 2) if last else x
+
+        def call():
+            y = torch.nn.functional.conv2d(x, w, stride=self.stride, padding=self.pad)
+            return y.permute(0, 2, 3, 1) if last else y
+
+        return call
 
 
 def _bert(batch):
@@ -98,7 +113,10 @@ GROUPS = {
     "bert8": _bert(8),
     "resnet50-1": [Convolution(1, *c) for c in RESNET50],
     "resnet50-16": [Convolution(16, *c) for c in RESNET50],
+    "nchw-oihw": [Convolution(1, *c, "NCHW", "OIHW") for c in RESNET50],
+    "nchw-hwio": [Convolution(1, *c, "NCHW", "HWIO") for c in RESNET50],
 }
+LAYOUTS = ("resnet50-1", "nchw-oihw", "nchw-hwio")  # groups of the same convolutions: the first in NHWC
 
 
 def stored_as(precision):
@@ -262,6 +280,22 @@ def table(rows):
     return "\n".join(lines), "\n".join(means)
 
 
+def layouts(rows):
+    """A convolution in each layout beside NHWC, where all were measured."""
+    ours = {(r["precision"], r["case"], r["group"]): r["times"]["nestsmith"] for r in rows}
+    nhwc, *nchw = LAYOUTS
+    names = [f"NCHW, weights {g[-4:].upper()}" for g in nchw]
+    lines = [f"| Type | Case | NHWC, us | {', us | '.join(names)}, us | of the faster, NHWC is times as fast |", "|---" * (4 + len(nchw)) + "|"]
+    ratios = {}
+    for precision, case, _ in [k for k in ours if k[2] == nhwc and all((*k[:2], g) in ours for g in nchw)]:
+        times = [ours[precision, case, g] for g in LAYOUTS]
+        ratio = min(times[1:]) / times[0]
+        ratios.setdefault(precision, []).append(ratio)
+        lines.append(f"| {precision} | {case} | {' | '.join(f'{t * 1e6:.2f}' for t in times)} | {ratio:.2f} |")
+    said = [f"{p}: NHWC is {statistics.geometric_mean(v):.2f} times as fast ({min(v):.2f} to {max(v):.2f})." for p, v in ratios.items()]
+    return "\n".join([*said, "", *lines, "", ""]) if ratios else ""
+
+
 def write(args):
     rows = [json.loads(p.read_text()) for p in pathlib.Path(args.rows).glob("*.row")]
     if not rows:
@@ -275,8 +309,9 @@ def write(args):
     pathlib.Path(out).write_text(
         "# Tensor cores beside cuBLAS and cuDNN\n\n"
         f"`python benchmarks/tensor_cores.py --trials {trials[-1]}` on {gpu}; PyTorch {' and '.join(versions)}. Microseconds: median of "
-        f"{REPEATS} CUDA graphs of {CALLS} calls, sides in turn. Convolutions in NHWC, cudnn.benchmark on. bits: equal to the peer's on small "
-        f"integers. Tuning took {statistics.mean(r['tuning'] for r in rows):.1f} s per case.\n\n{means}\n\n{text}\n"
+        f"{REPEATS} CUDA graphs of {CALLS} calls, sides in turn. Convolutions in NHWC unless their group says NCHW; cudnn.benchmark on. bits: "
+        f"equal to the peer's on small integers. Tuning took {statistics.mean(r['tuning'] for r in rows):.1f} s per case.\n\n"
+        f"{means}\n\n{layouts(rows)}{text}\n"
     )
     print(f"{means}\nthe table is in {out}", flush=True)
 
