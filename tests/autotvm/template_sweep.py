@@ -23,6 +23,7 @@ import multiprocessing
 import os
 import pathlib
 import queue
+import resource
 import signal
 import sys
 import threading
@@ -48,6 +49,7 @@ JOBS_OF_A_PROCESS = 50
 COMPILE_SECONDS, RUN_SECONDS = 90, 400  # of processor time; by the clock
 OPTIMISED = 12000  # characters of a program that PoCL optimises
 UNROLL = "#pragma unroll"
+STACK = 64 << 20  # bytes of a thread, at least
 # what takes a compiler too long, or needs more than the device has, is no wrong answer
 LIMITS = "cannot run on this GPU", "longer than", "too large", "allowed are", "resources", "timed out", "out of memory", "in a group; the device"
 PLAIN = "right, not optimised"
@@ -225,6 +227,19 @@ class _Worker:
             self._child = None
 
 
+@contextlib.contextmanager
+def _deep_stacks():
+    """For processes that begin meanwhile. PoCL keeps what is private to the work-items of a group on a thread's stack, which is every
+    variable where it does not optimise: 10 MB of a kernel with megabytes of text."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    if soft != resource.RLIM_INFINITY and soft < STACK:
+        resource.setrlimit(resource.RLIMIT_STACK, (STACK if hard == resource.RLIM_INFINITY else min(STACK, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
+
+
 def sweep(of, ledger=None, jobs=None, show=None, minutes=None, count=COUNT, first=0):
     """{pair: {number of the configuration: outcome}} for pairs of a template and a shape, from number `first` on."""
     ledger, outcomes, work, lock = Ledger(ledger), {p: {} for p in of}, queue.SimpleQueue(), threading.Lock()
@@ -250,10 +265,11 @@ def sweep(of, ledger=None, jobs=None, show=None, minutes=None, count=COUNT, firs
         worker.close()
 
     lanes = [threading.Thread(target=lane) for _ in range(jobs or CORES)]
-    for thread in lanes:
-        thread.start()
-    for thread in lanes:
-        thread.join()
+    with _deep_stacks():
+        for thread in lanes:
+            thread.start()
+        for thread in lanes:
+            thread.join()
     return outcomes
 
 
