@@ -281,19 +281,28 @@ def table(rows):
 
 
 def layouts(rows):
-    """A convolution in each layout beside NHWC, where all were measured."""
-    ours = {(r["precision"], r["case"], r["group"]): r["times"]["nestsmith"] for r in rows}
+    """A convolution in each layout beside NHWC, where all were measured, and beside the peer in the layout in which that is faster."""
+    times = {(r["precision"], r["case"], r["group"]): r["times"] for r in rows}
     nhwc, *nchw = LAYOUTS
-    names = [f"NCHW, weights {g[-4:].upper()}" for g in nchw]
-    lines = [f"| Type | Case | NHWC, us | {', us | '.join(names)}, us | of the faster, NHWC is times as fast |", "|---" * (4 + len(nchw)) + "|"]
+    names = ["NHWC", *(f"NCHW, weights {GROUPS[g][0].weights}" for g in nchw), "the peer, NHWC", "the peer, NCHW"]
+    ratio_names = "the faster NCHW by NHWC", "the faster peer by NHWC"
+    lines = [f"| Type | Case | {', us | '.join(names)}, us | {' | '.join(ratio_names)} |", "|---" * (4 + len(names)) + "|"]
     ratios = {}
-    for precision, case, _ in [k for k in ours if k[2] == nhwc and all((*k[:2], g) in ours for g in nchw)]:
-        times = [ours[precision, case, g] for g in LAYOUTS]
-        ratio = min(times[1:]) / times[0]
-        ratios.setdefault(precision, []).append(ratio)
-        lines.append(f"| {precision} | {case} | {' | '.join(f'{t * 1e6:.2f}' for t in times)} | {ratio:.2f} |")
-    said = [f"{p}: NHWC is {statistics.geometric_mean(v):.2f} times as fast ({min(v):.2f} to {max(v):.2f})." for p, v in ratios.items()]
-    return "\n".join([*said, "", *lines, "", ""]) if ratios else ""
+    for precision, case, _ in [k for k in times if k[2] == nhwc and all((*k[:2], g) in times for g in nchw)]:
+        found = [times[precision, case, g] for g in LAYOUTS]
+        ours, peers = ([t[side] for t in found] for side in ("nestsmith", "peer"))
+        peers = peers[0], min(peers[1:])  # weights in either order were brought to PyTorch's
+        both = min(ours[1:]) / ours[0], min(peers) / ours[0]
+        ratios.setdefault(precision, []).append(both)
+        cells = [f"{t * 1e6:.2f}" for t in (*ours, *peers)] + [f"{r:.2f}" for r in both]
+        lines.append(f"| {precision} | {case} | {' | '.join(cells)} |")
+    said = []
+    for precision, both in ratios.items():
+        mean = [statistics.geometric_mean(v) for v in zip(*both)]
+        least, most = min(both)[0], max(both)[0]
+        said.append(f"{precision}: NHWC is {mean[0]:.2f} times as fast as the faster NCHW ({least:.2f} to {most:.2f}), and {mean[1]:.2f} times ")
+        said[-1] += f"as fast as the peer in the layout in which that is faster ({min(b for _, b in both):.2f} and more).\n"
+    return "\n".join([*said, *lines, "", ""]) if ratios else ""
 
 
 def write(args):
@@ -306,12 +315,13 @@ def write(args):
     gpu = " and ".join(sorted({r["gpu"] for r in rows}))
     out = args.out or ROOT / "docs" / "results" / f"tensor-cores-{re.sub('[^a-z0-9]+', '-', gpu.lower())}.md"
     versions, trials = sorted({r["torch"] for r in rows}), sorted({r["trials"] for r in rows})
+    groups, types = (",".join(dict.fromkeys(r[k] for r in rows)) for k in ("group", "precision"))
     pathlib.Path(out).write_text(
-        "# Tensor cores beside cuBLAS and cuDNN\n\n"
-        f"`python benchmarks/tensor_cores.py --trials {trials[-1]}` on {gpu}; PyTorch {' and '.join(versions)}. Microseconds: median of "
-        f"{REPEATS} CUDA graphs of {CALLS} calls, sides in turn. Convolutions in NHWC unless their group says NCHW; cudnn.benchmark on. bits: "
-        f"equal to the peer's on small integers. Tuning took {statistics.mean(r['tuning'] for r in rows):.1f} s per case.\n\n"
-        f"{means}\n\n{layouts(rows)}{text}\n"
+        "# Products and convolutions beside cuBLAS and cuDNN\n\n"
+        f"`python benchmarks/tensor_cores.py --groups {groups} --types {types} --trials {trials[-1]}` on {gpu}; PyTorch {' and '.join(versions)}. "
+        f"Microseconds: median of {REPEATS} CUDA graphs of {CALLS} calls, sides in turn. Convolutions in NHWC unless their group says NCHW; the "
+        "peer's, too; cudnn.benchmark on. bits: equal to the peer's on small integers. Tuning took "
+        f"{statistics.mean(r['tuning'] for r in rows):.1f} s per case.\n\n{means}\n\n{layouts(rows)}{text}\n"
     )
     print(f"{means}\nthe table is in {out}", flush=True)
 

@@ -49,7 +49,7 @@ JOBS_OF_A_PROCESS = 50
 COMPILE_SECONDS, RUN_SECONDS = 90, 400  # of processor time; by the clock
 OPTIMISED = 12000  # characters of a program that PoCL optimises
 UNROLL = "#pragma unroll"
-STACK = 64 << 20  # bytes of a thread, at least
+STACK = 64 << 20  # bytes of a thread
 # what takes a compiler too long, or needs more than the device has, is no wrong answer
 LIMITS = "cannot run on this GPU", "longer than", "too large", "allowed are", "resources", "timed out", "out of memory", "in a group; the device"
 PLAIN = "right, not optimised"
@@ -230,9 +230,9 @@ class _Worker:
 @contextlib.contextmanager
 def _deep_stacks():
     """For processes that begin meanwhile. PoCL keeps what is private to the work-items of a group on a thread's stack, which is every
-    variable where it does not optimise: 10 MB of a kernel with megabytes of text."""
+    variable where it does not optimise: 10 MB of a kernel with half a megabyte of text. Without a limit glibc gives threads 2 MB."""
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
-    if soft != resource.RLIM_INFINITY and soft < STACK:
+    if soft == resource.RLIM_INFINITY or soft < STACK:
         resource.setrlimit(resource.RLIMIT_STACK, (STACK if hard == resource.RLIM_INFINITY else min(STACK, hard), hard))
     try:
         yield

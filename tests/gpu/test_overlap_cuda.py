@@ -74,14 +74,17 @@ def test_the_same_bits(monkeypatch, tmp_path):
 
 
 def in_slices(tasks, log):
-    """Records, of no measurement, that give every product a schedule with a loop over slices: at half of them the next kernel may begin."""
+    """Records, faster than any that was measured, of products by a loop over slices, at half of which the next kernel may begin: how many."""
+    recorded = 0
     for task in tasks:
         policy = auto_scheduler.SketchPolicy(task, "analytic", seed=1, verbose=0)
         for state in policy.propose(32):
             if re.search(r"block \d+x\d+x64, .* [234] stages, .*split 1\b", str(state)):
-                inp, result = auto_scheduler.MeasureInput(task, state), auto_scheduler.MeasureResult([1e-3], 0, "", 0.1, 0)
+                inp, result = auto_scheduler.MeasureInput(task, state), auto_scheduler.MeasureResult([1e-9], 0, "", 0.1, 0)
                 auto_scheduler.save_records(log, [inp], [result])
+                recorded += 1
                 break
+    return recorded
 
 
 def test_every_program_of_a_network_gives_the_same_bits(monkeypatch, tmp_path):
@@ -90,7 +93,7 @@ def test_every_program_of_a_network_gives_the_same_bits(monkeypatch, tmp_path):
     params = {v.name_hint: rng.normal(0, 0.05, (512, 512)).astype("float32") for v in function.params if v.name_hint != "x"}
     how = {"target": "cuda", "log": str(tmp_path / "log.json"), "verbose": 0}
     model = ns.IRModule.from_expr(function), params
-    in_slices(ns.compile(model, target="cuda", guess=False, verbose=0).tasks, how["log"])
+    assert in_slices(ns.compile(model, target="cuda", guess=False, verbose=0).tasks, how["log"]) == 1  # all layers are one task
     monkeypatch.setattr(early, "chosen", lambda lib, *_: kept.append(lib) or lib)
     ns.compile(model, **how)
     network = early._Network(kept[0], ns.cuda(0))
