@@ -300,8 +300,10 @@ def layouts(rows):
     for precision, both in ratios.items():
         mean = [statistics.geometric_mean(v) for v in zip(*both)]
         least, most = min(both)[0], max(both)[0]
-        said.append(f"{precision}: NHWC is {mean[0]:.2f} times as fast as the faster NCHW ({least:.2f} to {most:.2f}), and {mean[1]:.2f} times ")
-        said[-1] += f"as fast as the peer in the layout in which that is faster ({min(b for _, b in both):.2f} and more).\n"
+        said.append(
+            f"{precision}: NHWC is {mean[0]:.2f} times as fast as the faster NCHW ({least:.2f} to {most:.2f}), and {mean[1]:.2f} times as fast "
+            f"as the peer in the layout in which that is faster ({min(b for _, b in both):.2f} and more).\n"
+        )
     return "\n".join([*said, *lines, "", ""]) if ratios else ""
 
 
