@@ -30,7 +30,7 @@ typedef struct {
 } Job;
 
 /* ---- work in the engine ---- */
-enum { TEXT_PRIMFN, TEXT_LOOPS, TEXT_FEATURES, TEXT_KERNELS };
+enum { TEXT_PRIMFN, TEXT_LOOPS, TEXT_FEATURES, TEXT_KERNELS, TEXT_PASSES };
 static IrCtx *context(const Job *j) { return j->l.copy.own.ctx; }
 static void kernels_text(Job *j, Func f) {
   StrBuf b;
@@ -45,9 +45,30 @@ static void kernels_text(Job *j, Func f) {
   }
   j->text = sb_str(&b);
 }
+static char *body_text(const Job *j, const Stmt *s) {
+  StrBuf b;
+  sb_init(&b, ir_arena(context(j)));
+  if (s) st_print(context(j), &b, s, 0);
+  return sb_str(&b);
+}
+/* What the loops become: the program after each pass that changes it. */
+static void passes_text(Job *j, Func f) {
+  low_check_legal(&f);
+  StrBuf b;
+  sb_init(&b, ir_arena(context(j)));
+  const char *before = body_text(j, f.body), *after;
+  int n;
+  const LowPass *pass = low_passes(&n);
+  for (int i = 0; i < n && f.body; i++, before = after) {
+    low_run(&f, pass[i].run);
+    after = body_text(j, f.body);
+    if (strcmp(before, after)) sb_printf(&b, "== %s\n%s", pass[i].name, after);
+  }
+  j->text = sb_str(&b);
+}
 static void do_text(void *arg) {
   Job *j = arg;
-  static const LowUse USE[] = {LOW_TEXT, LOW_CODE, LOW_FEATURES, LOW_CODE};
+  static const LowUse USE[] = {LOW_TEXT, LOW_CODE, LOW_FEATURES, LOW_CODE, LOW_CODE};
   Func f = py_lowering_loops(&j->l, j->l.copy.s, USE[j->what]);
   if (j->what == TEXT_PRIMFN) {
     j->text = low_primfn(f);
@@ -57,17 +78,18 @@ static void do_text(void *arg) {
     kernels_text(j, f);
     return;
   }
+  if (j->what == TEXT_PASSES) {
+    passes_text(j, f);
+    return;
+  }
   low_run(&f, pass_simplify);
-  StrBuf b;
-  sb_init(&b, ir_arena(context(j)));
-  st_print(context(j), &b, f.body, 0);
-  j->text = sb_str(&b);
+  j->text = body_text(j, f.body);
 }
 ERR_BODY(do_check, Job *j, j->check = low_gpu_check(py_lowering_loops(&j->l, j->l.copy.s, LOW_CODE)))
 
 /* ---- functions ---- */
 static PyObject *fn_text(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) {
-  static const char *const WHAT[] = {"primfn", "loops", "features", "kernels", NULL};
+  static const char *const WHAT[] = {"primfn", "loops", "features", "kernels", "passes", NULL};
   PyObject *state, *list = Py_None;
   const char *what;
   Job j = {.l.t = target_default(TG_CPU, 0)};
@@ -101,7 +123,8 @@ static PyObject *fn_check(PyObject *Py_UNUSED(m), PyObject *args, PyObject *kw) 
 static PyMethodDef FUNCS[] = {
     {"lower_text", PY_KEYWORDS(fn_text),
      "lower_text(state, what, target='c', args=None): what is 'primfn' (tutorial dialect), 'loops' or 'features' "
-     "(multi-dimensional loop program), or 'kernels' (verified kernel IR). args: for a State the names of the argument "
+     "(multi-dimensional loop program), or 'kernels' (verified kernel IR), or 'passes' (for every pass that changes "
+     "the program a line '== NAME' and the program after it). args: for a State the names of the argument "
      "tensors, in order, default the tensors of the DAG; for a te Schedule the tensors."},
     {"gpu_check", PY_KEYWORDS(fn_check),
      "gpu_check(state, target='cuda', hw=(cores, vector bytes, line bytes, shared, local, threads, vthreads, warp)): "

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from peer_dags import dag_of
 
-from helpers import check_passes
+from helpers import check_passes, stages
 from nestsmith import _core, te, tir, topi
 
 CPU = _core.Target("llvm", (4, 64, 64, 0, 0, 0, 0, 0))
@@ -214,6 +214,16 @@ def test_sampled_states(task, target):
     tolerance = 1e-5 if task is softmax else 0.0
     for s in states[:: max(1, len(states) // 8)][:8]:
         assert check_passes(s, target, arrays(dag.tensors), tolerance=tolerance) == [], s.steps()
+
+
+def test_the_passes_that_change_a_program_are_listed():
+    a = te.placeholder((12, 16), name="A")
+    b = te.compute(a.shape, lambda i, j: a[i, j] + 1, name="B")
+    s = te.create_schedule(b.op)
+    assert stages(s._core.state([a, b]), CPU) == ("loops", "flatten", "program")
+    s[b].vectorize(b.op.axis[1])
+    found = stages(s._core.state([a, b]), CPU)
+    assert found == ("loops", "flatten", "registers", "program")
 
 
 @pytest.mark.parametrize("task", [conv, winograd])
