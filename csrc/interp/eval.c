@@ -130,11 +130,11 @@ static Val logic(Run *r, const ExprNode *n, int lane) {
   return ev(r, k[1], lane);
 }
 
-Val ev(Run *r, ExprId e, int lane) {
-  const ExprNode *n = r->node + e;
+/* Neither a whole number, nor a variable of one lane, nor an operator of two numbers. A function of its own, since its
+ * locals would be made room for with each of those. */
+__attribute__((noinline)) static Val special(Run *r, const ExprNode *n, ExprId e, int lane) {
   const ExprId *k = r->kid + n->kid0;
   switch ((ExprKind)n->kind) {
-  case IR_INT: return (Val){.u.i = n->u.i};
   case IR_FLT: return (Val){.u.f = val_round(n->type, ir_flt(r->c, e))};
   case IR_VAR: return variable(r, n, lane);
   case IR_AND:
@@ -162,10 +162,35 @@ Val ev(Run *r, ExprId e, int lane) {
   case IR_BCAST: return ev(r, k[0], 0);
   case IR_READ: return read_tensor(r, n, lane);
   case IR_REDUCE: return reduce(r, e);
-  default: break;
+  default: err_raise(r->err, NS_ERR_INTERNAL, "the interpreter met expression kind %d", (int)n->kind);
   }
-  if (!ir_is_binary(n->kind))
-    err_raise(r->err, NS_ERR_INTERNAL, "the interpreter met expression kind %d", (int)n->kind);
-  Val a = ev(r, k[0], lane), b = ev(r, k[1], lane);
-  return val_bin(r, (ExprKind)n->kind, r->node[k[0]].type, a, b);
+}
+
+/* Most of what is evaluated is arithmetic of indices: it is done here without calls, but for what does not fit 32 bits. */
+static bool of_indices(ExprKind k, int64_t a, int64_t b, int64_t *out) {
+  if (ir_is_division(k) && b <= 0) return false;
+  switch (k) {
+  case IR_ADD: *out = a + b; break;
+  case IR_SUB: *out = a - b; break;
+  case IR_MUL: *out = a * b; break;
+  case IR_DIV: *out = a / b; break;
+  case IR_MOD: *out = a % b; break;
+  case IR_FDIV: *out = i64_floordiv(a, b); break;
+  case IR_FMOD: *out = i64_floormod(a, b); break;
+  case IR_LT: *out = a < b; break;
+  default: return false;
+  }
+  return *out == (int32_t)*out;
+}
+
+Val ev(Run *r, ExprId e, int lane) {
+  const ExprNode *n = r->node + e;
+  if (n->kind == IR_INT) return (Val){.u.i = n->u.i};
+  if (n->kind == IR_VAR && n->type.lanes == 1 && r->slot[n->sym]) return r->env[r->slot[n->sym]];
+  if (n->kind < IR_ADD || n->kind > IR_GE) return special(r, n, e, lane);
+  const ExprId *k = r->kid + n->kid0;
+  Val a = ev(r, k[0], lane), b = ev(r, k[1], lane), v = {.bad = a.bad || b.bad};
+  DType t = r->node[k[0]].type;
+  if (t.code == DT_INT && t.bits == 32 && of_indices((ExprKind)n->kind, a.u.i, b.u.i, &v.u.i)) return v;
+  return val_bin(r, (ExprKind)n->kind, t, a, b);
 }
