@@ -11,7 +11,6 @@ import argparse
 import gzip
 import json
 import pathlib
-import statistics
 import sys
 
 import numpy as np
@@ -20,6 +19,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 import helpers  # noqa: E402
 from nestsmith import _core  # noqa: E402
+from nestsmith.runtime.timing import evaluator  # noqa: E402
 
 HARDWARE = (-1, 16, 64, 49152, 2147483647, 1024, 8, 32)
 
@@ -50,7 +50,8 @@ def run_one(dev, kind, sm, dag, steps, repeat, min_ms):
     buffers[-1].download(out)
     want = np.frombuffer(reference[-1], "float32").reshape(out.shape)
     error = float(np.abs(out - want).max() / max(np.abs(want).max(), 1e-30))
-    seconds = statistics.median(module.time(buffers, 100 if min_ms else 3, repeat, min_ms, 100, False))
+    timed = evaluator(lambda args: module.run(buffers), lambda args, n, flush: module.time(buffers, n, flush), 100 if min_ms else 3, repeat, min_ms)
+    seconds = timed().median
     return error, seconds, [module.regs(k)[0] for k in range(len(json.loads(manifest)["kernels"]))]
 
 

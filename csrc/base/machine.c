@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 bool target_kind(const char *name, TargetKind *out) {
   static const struct {
@@ -82,6 +83,38 @@ Occupancy gpu_occupancy(const GpuMachine *m, int64_t threads, int64_t regs, int6
     if (by[i] < o.blocks) o.blocks = by[i], o.limit = (GpuBound)i;
   o.occ = (double)(o.blocks * warps) / m->max_warps;
   return o;
+}
+
+/* ---- levels of memory ---- */
+static const struct {
+  const char *name;
+  int fact;      /* of sysconf */
+  int64_t usual; /* where the system does not say; 0: it may have none */
+  bool each;     /* core has one */
+} CACHE[] = {{"L1", _SC_LEVEL1_DCACHE_SIZE, 32 << 10, true},
+             {"L2", _SC_LEVEL2_CACHE_SIZE, 512 << 10, true},
+             {"L3", _SC_LEVEL3_CACHE_SIZE, 0, false}};
+
+int64_t cpu_cache(int level) {
+  long bytes = level >= 1 && level <= NS_COUNT(CACHE) ? sysconf(CACHE[level - 1].fact) : 0;
+  return bytes > 0 ? bytes : 0;
+}
+
+int cpu_memory(MemoryLevel out[MEMORY_LEVELS]) {
+  int n = 0;
+  for (int i = 0; i < NS_COUNT(CACHE); i++) {
+    int64_t one = cpu_cache(i + 1), bytes = (one > 0 ? one : CACHE[i].usual) * (CACHE[i].each ? cpu_threads() : 1);
+    if (bytes > (n > 0 ? out[n - 1].bytes : 0)) out[n++] = (MemoryLevel){CACHE[i].name, bytes, 0};
+  }
+  out[n++] = (MemoryLevel){"DRAM", 0, 0};
+  return n;
+}
+
+int gpu_memory(const GpuMachine *m, int64_t l2_bytes, MemoryLevel out[MEMORY_LEVELS]) {
+  int n = 0;
+  if (l2_bytes > 0) out[n++] = (MemoryLevel){"L2", l2_bytes, m->l2};
+  out[n++] = (MemoryLevel){"DRAM", 0, m->dram};
+  return n;
 }
 
 /* ---- hardware parameters: a CPU's are fixed but for the number of cores; a GPU's limits come from its driver, except for

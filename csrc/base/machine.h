@@ -64,6 +64,17 @@ CpuMachine cpu_machine(const char *cpu); /* by the compiler's name for it; "": t
  * process may run on: affinity and the quota of its container, one thread per physical core. */
 int cpu_threads(void);
 
+/* ---- levels of memory, the nearest first: what each holds (the last one: all) and bytes per second that can be read from it ---- */
+typedef struct {
+  const char *name;
+  int64_t bytes; /* of all processors that kernels use; 0: all */
+  double rate;   /* 0: to be measured */
+} MemoryLevel;
+enum { MEMORY_LEVELS = 4 };
+int64_t cpu_cache(int level); /* bytes of one cache of level 1 (data), 2 or 3 of this machine; 0: not known, or none */
+int cpu_memory(MemoryLevel out[MEMORY_LEVELS]); /* how many */
+int gpu_memory(const GpuMachine *m, int64_t l2_bytes, MemoryLevel out[MEMORY_LEVELS]);
+
 /* ---- targets: kind, machine, options ---- */
 /* How exact functions are (07 §7.5.6). Aggressive changes compiler flags too: there are no values that are not numbers. */
 enum { FAST_MATH_PRECISE, FAST_MATH_REFERENCE, FAST_MATH_AGGRESSIVE };

@@ -125,7 +125,7 @@ static double cpu_time(DevModule *m, void *const *args, int number, bool flush) 
     return (clock_now() - t) / number;
   }
   for (int i = 0; i < number; i++) {
-    memset(m->dev->flush, i, m->dev->flush_bytes);
+    dev_flush(m->dev);
     double t = clock_now();
     cpu_run(m, args);
     sum += clock_now() - t;
@@ -198,8 +198,7 @@ static void facts(DevInfo *f) {
   f->warp_size = 1;
   f->max_threads_per_block = 1;
   f->total_bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  f->l2_bytes = l3 > 0 ? l3 : l2 > 0 ? l2 : 0;
+  f->l2_bytes = cpu_cache(3) > 0 ? cpu_cache(3) : cpu_cache(2);
   f->max_dims[0] = f->max_dims[1] = f->max_dims[2] = 1;
 }
 

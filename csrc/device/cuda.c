@@ -516,7 +516,7 @@ static double time_launches(DevModule *m, Cuda *c, const Sets *s, int number) {
 static double time_flushed(DevModule *m, Cuda *c, void *const *args, int number) {
   double sum = 0;
   for (int i = 0; i < number; i++) {
-    cuda_fill(m->dev, m->dev->flush, i & 255, m->dev->flush_bytes);
+    dev_flush(m->dev);
     sum += time_launches(m, c, &(Sets){&args, 1, false}, 1);
   }
   return sum / number;

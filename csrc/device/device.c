@@ -112,6 +112,16 @@ void dev_fill(Device *d, void *dst, int byte, size_t n) {
   if (n) ops(d)->fill(d, dst, byte, n);
 }
 
+void dev_flush(Device *d) {
+  if (!d->flush) {
+    int64_t want = d->info.l2_bytes > 0 ? 2 * d->info.l2_bytes : FLUSH_DEFAULT;
+    d->flush_bytes = (size_t)(want < FLUSH_MAX ? want : FLUSH_MAX);
+    d->flush = dev_alloc(d, d->flush_bytes);
+  }
+  d->flushes++;
+  dev_fill(d, d->flush, d->flushes, d->flush_bytes);
+}
+
 void dev_sync(Device *d) { ops(d)->sync(d); }
 void dev_sync_all(Device *d) { (ops(d)->sync_all ? ops(d)->sync_all : ops(d)->sync)(d); }
 
@@ -202,13 +212,7 @@ void dev_run_in(DevModule *m, void *const *args, void *const *work) {
 double dev_time(DevModule *m, void *const *args, int number, bool flush_l2) {
   err_check(m->dev->err, number >= 1, "number is %d, must be at least 1", number);
   ready(m, args);
-  Device *d = m->dev;
-  if (flush_l2 && !d->flush) {
-    int64_t want = d->info.l2_bytes > 0 ? 2 * d->info.l2_bytes : FLUSH_DEFAULT;
-    d->flush_bytes = (size_t)(want < FLUSH_MAX ? want : FLUSH_MAX);
-    d->flush = dev_alloc(d, d->flush_bytes);
-  }
-  return ops(d)->time(m, args, number, flush_l2);
+  return ops(m->dev)->time(m, args, number, flush_l2);
 }
 
 /* ---- cold arguments ----

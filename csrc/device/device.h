@@ -37,6 +37,7 @@ void dev_upload(Device *d, void *dst, const void *src, size_t n);
 void dev_download(Device *d, void *dst, const void *src, size_t n); /* waits */
 void dev_copy(Device *d, void *dst, const void *src, size_t n);
 void dev_fill(Device *d, void *dst, int byte, size_t n);
+void dev_flush(Device *d); /* evicts what its caches hold; asynchronous on GPUs; raises NS_ERR_MEMORY */
 void dev_sync(Device *d);     /* raises NS_ERR_RUNTIME with the device's own error name */
 void dev_sync_all(Device *d); /* also waits for work that other libraries gave to the same context */
 /* binary: cubin (CUDA), OpenCL binary or source (OpenCL), a shared object's bytes (CPU). manifest: gen_manifest's

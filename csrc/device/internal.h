@@ -42,6 +42,7 @@ struct Device {
   void *impl;  /* the back end's own data */
   void *flush; /* buffer written to evict caches, allocated at first use */
   size_t flush_bytes;
+  uint8_t flushes; /* what it is filled with */
   char *cold; /* memory through which cold arguments move, allocated at first use */
   size_t cold_bytes, cold_at;
 };

@@ -402,7 +402,7 @@ static double cl_time(DevModule *m, void *const *args, int number, bool flush) {
   if (!flush) return time_block(m, args, number);
   double sum = 0;
   for (int i = 0; i < number; i++) {
-    cl_fill(m->dev, m->dev->flush, i & 255, m->dev->flush_bytes);
+    dev_flush(m->dev);
     sum += time_block(m, args, 1);
   }
   return sum / number;

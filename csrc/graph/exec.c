@@ -7,6 +7,7 @@
  * Memory starts as zeros, and an input without a value stops the run with its name: the result would be a number that
  * means nothing. */
 #include "graph/graph.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -382,7 +383,22 @@ void graph_exec_run(GraphExec *x) {
   run(x);
 }
 
-double graph_exec_time(GraphExec *x, int number) {
+static double time_flushed(GraphExec *x, int number) {
+  double sum = 0;
+  for (int i = 0; i < number; i++) {
+    dev_flush(x->d);
+    dev_sync(x->d);
+    double t = clock_now();
+    run(x);
+    dev_sync(x->d);
+    sum += clock_now() - t;
+    err_poll(x->e);
+  }
+  return sum / number;
+}
+
+double graph_exec_time(GraphExec *x, int number, bool flush) {
+  if (flush) return time_flushed(x, number);
   dev_sync(x->d);
   double t = clock_now();
   for (int i = 0; i < number; i++) {
@@ -391,6 +407,77 @@ double graph_exec_time(GraphExec *x, int number) {
   }
   dev_sync(x->d);
   return (clock_now() - t) / number;
+}
+
+/* ---- the time of each kernel ----
+ * Disturbance only adds time, and it comes in jumps: a thread that loses its processor makes one kernel hundreds of times slower.
+ * So kernels are timed in many rounds, in turns with whole runs, and of all times of one kernel the lower quartile counts: it is right as
+ * long as fewer than three quarters are disturbed. At the end the sum has to be the time of a run; if it is not, more rounds follow. */
+enum { TRIES = 4, MOST_ROUNDS = 2000, GPU_ROUNDS = 5 };
+static const double LEAST_SECONDS =
+                        0.05,          /* of the first rounds: longer than a time slice of a system with other work */
+    CPU_FITS = 0.15, A_CLOCK = 0.1e-6, /* seconds of reading the clock */
+    GPU_FITS = 1.0; /* there kernels alone are not quite what they are in a run, where they overlap */
+
+typedef struct {
+  GraphExec *x;
+  int n, room;
+  double *each, *whole; /* of every step, `room` times in a row; of whole runs */
+} Samples;
+
+static double quartile(const Samples *s, const double *of) {
+  ArenaMark mark = arena_mark(s->x->arena);
+  double *v = arena_array(s->x->arena, double, s->n);
+  memcpy(v, of, sizeof *v * (size_t)s->n);
+  f64_median(v, s->n);
+  double q = v[s->n / 4];
+  arena_release(s->x->arena, mark);
+  return q;
+}
+
+static Samples samples_new(GraphExec *x, int room) {
+  Samples s = {x, 0, room, arena_array(x->arena, double, (size_t)room *(size_t)x->n_steps),
+               arena_array(x->arena, double, room)};
+  return s;
+}
+
+/* The nodes' times, and whether their sum is that of a run. */
+static GraphTimes conclude(const Samples *s, double *seconds) {
+  const GraphExec *x = s->x;
+  GraphTimes t = {quartile(s, s->whole), s->n, false};
+  double sum = 0;
+  for (int i = 0; i < x->n_steps; i++)
+    sum += seconds[x->step[i].node] = quartile(s, s->each + (size_t)i * (size_t)s->room);
+  bool cpu = dev_type(x->d) == DEV_CPU;
+  double fits = cpu ? CPU_FITS : GPU_FITS, off = A_CLOCK * x->n_steps;
+  t.fits = t.run <= sum * (1 + fits) + off && (x->beside || sum <= t.run * (1 + fits) + off);
+  return t;
+}
+
+static void round_within(Samples *s) {
+  GraphExec *x = s->x;
+  s->whole[s->n] = graph_exec_time(x, 1, false);
+  double last = clock_now();
+  for (int i = 0; i < x->n_steps; i++) {
+    start(&x->step[i]);
+    double now = clock_now();
+    s->each[(size_t)i * (size_t)s->room + (size_t)s->n] = now - last;
+    last = now;
+  }
+  s->n++;
+}
+
+static GraphTimes times_within(GraphExec *x, int number, double *seconds) {
+  graph_exec_time(x, 1, false);
+  double once = fmax(graph_exec_time(x, 1, false), 1e-7);
+  int rounds = (int)fmin(fmax(number, LEAST_SECONDS / 2 / once), MOST_ROUNDS);
+  Samples s = samples_new(x, rounds * TRIES);
+  GraphTimes t = {0, 0, false};
+  for (int k = 0; k < TRIES && !t.fits; k++) {
+    for (int i = 0; i < rounds; i++) round_within(&s);
+    t = conclude(&s, seconds);
+  }
+  return t;
 }
 
 /* A reshape of a weight is one, too. */
@@ -412,53 +499,72 @@ static uint64_t weights_of(const GraphExec *x, const Launch *s, const bool *weig
 }
 
 typedef struct {
-  GraphExec *x;
+  Samples *s;
   int number;
   const bool *weight;
   int64_t bytes;
-  double *seconds;
 } Alone;
-static void each_alone(void *arg) {
+static void round_alone(void *arg) {
   Alone *a = arg;
-  for (int i = 0, ran; i < a->x->n_steps; i++) {
-    Launch *s = &a->x->step[i];
-    uint64_t cold = a->weight ? weights_of(a->x, s, a->weight) : 0;
-    a->seconds[s->node] = dev_time_cold(s->module, s->args, a->number, cold, a->weight ? a->bytes : 0, true, &ran);
+  Samples *s = a->s;
+  GraphExec *x = s->x;
+  for (int i = 0, ran; i < x->n_steps; i++) {
+    Launch *l = &x->step[i];
+    uint64_t cold = a->weight ? weights_of(x, l, a->weight) : 0;
+    s->each[(size_t)i * (size_t)s->room + (size_t)s->n] =
+        dev_time_cold(l->module, l->args, a->number, cold, a->weight ? a->bytes : 0, true, &ran);
   }
 }
 
-/* Between two reads of a weight a run goes through all other memory of the network: that much lies between two of its places here.
- * Where there is no memory for that, weights are as they are. A run at the end makes all values what they were. */
-static void times_alone(GraphExec *x, int number, const bool *weight, double *seconds) {
-  ArenaMark mark = arena_mark(x->arena);
-  Alone a = {x, number, weight ? all_weights(x, weight) : NULL, x->bytes, seconds};
-  ErrCode c = err_try(x->e, each_alone, &a);
+static void forget_alone(GraphExec *x) {
   for (int i = 0; i < x->n_steps; i++) dev_forget_timing(x->step[i].module);
   if (!dev_lost(x->d)) dev_forget_cold(x->d);
-  arena_release(x->arena, mark);
-  a.weight = NULL;
-  if (c == NS_ERR_MEMORY)
-    each_alone(&a);
-  else if (c != NS_OK)
-    err_rethrow(x->e, c);
-  launch(x);
-  dev_sync(x->d);
+}
+
+/* Between two reads of a weight a run goes through all other memory of the network: that much lies between two of its places here.
+ * Where there is no memory for that, weights are as they are. A run behind each round makes all values what they were. */
+static GraphTimes times_alone(GraphExec *x, int number, const bool *weight, double *seconds) {
+  Samples s = samples_new(x, GPU_ROUNDS * TRIES);
+  Alone a = {&s, number, weight ? all_weights(x, weight) : NULL, x->bytes};
+  GraphTimes t = {0, 0, false};
+  while (s.n < s.room && !t.fits) {
+    ErrCode c = err_try(x->e, round_alone, &a);
+    if (c != NS_OK || (s.n + 1) % GPU_ROUNDS == 0) forget_alone(x);
+    if (c == NS_ERR_MEMORY && a.weight) {
+      a.weight = NULL;
+      continue;
+    }
+    if (c != NS_OK) err_rethrow(x->e, c);
+    launch(x);
+    s.whole[s.n++] = graph_exec_time(x, number, false);
+    if (s.n % GPU_ROUNDS == 0) t = conclude(&s, seconds);
+  }
+  return t;
+}
+
+typedef struct {
+  GraphExec *x;
+  int number;
+  const bool *weight;
+  double *seconds;
+  GraphTimes out;
+} NodeTimes;
+static void node_times(void *arg) {
+  NodeTimes *t = arg;
+  t->out = dev_type(t->x->d) == DEV_CPU ? times_within(t->x, t->number, t->seconds)
+                                        : times_alone(t->x, t->number, t->weight, t->seconds);
 }
 
 /* On a CPU every kernel is timed where it stands in the run, with the caches as its predecessors leave them. On a GPU,
  * where a clock around one launch would mostly see the launch, each kernel is repeated alone, its weights as cold as in a run. */
-void graph_exec_node_times(GraphExec *x, int number, const bool *weight, double *seconds) {
+GraphTimes graph_exec_node_times(GraphExec *x, int number, const bool *weight, double *seconds) {
+  NodeTimes t = {x, number, weight, seconds, {0, 0, false}};
   memset(seconds, 0, sizeof *seconds * (size_t)x->g->n_nodes);
-  if (dev_type(x->d) != DEV_CPU) {
-    times_alone(x, number, weight, seconds);
-    return;
-  }
-  for (int k = 0; k < number; k++)
-    for (int i = 0; i < x->n_steps; i++) {
-      double t = clock_now();
-      start(&x->step[i]);
-      seconds[x->step[i].node] += (clock_now() - t) / number;
-    }
+  ArenaMark mark = arena_mark(x->arena);
+  ErrCode c = err_try(x->e, node_times, &t);
+  arena_release(x->arena, mark);
+  if (c != NS_OK) err_rethrow(x->e, c);
+  return t.out;
 }
 
 bool graph_exec_captured(const GraphExec *x) { return x->captured != NULL; }

@@ -104,10 +104,17 @@ int graph_exec_unset(const GraphExec *x, char *names, size_t size);
 void graph_exec_use(GraphExec *x, const char *func, DevModule *m);
 void graph_exec_replay(GraphExec *x, bool on); /* CUDA graph replay, on by default */
 void graph_exec_run(GraphExec *x);             /* asynchronous on GPUs; NS_ERR_VALUE if an input has got no value */
-/* Mean seconds of `number` runs, device idle before and after. Inputs without a value are zeros (or what was there). */
-double graph_exec_time(GraphExec *x, int number);
-/* Per node; 0 for nodes without kernel. weight: per entry, whether it is read once in a run, after all other such; NULL: none is. */
-void graph_exec_node_times(GraphExec *x, int number, const bool *weight, double *seconds);
+/* Mean seconds of `number` runs, device idle before and after; flush: its caches are emptied before each. Inputs without a value are
+ * zeros (or what was there). */
+double graph_exec_time(GraphExec *x, int number, bool flush);
+typedef struct {
+  double run; /* seconds of a run, measured meanwhile */
+  int32_t rounds;
+  bool fits;  /* the sum of the nodes is the time of a run: within 15 % on a CPU, within a factor of 2 on a GPU */
+} GraphTimes;
+/* Seconds per node; 0 for nodes without kernel. Times that are disturbed do not count. number: runs that are timed at least. weight: per
+ * entry, whether it is read once in a run, after all other such; NULL: none is. */
+GraphTimes graph_exec_node_times(GraphExec *x, int number, const bool *weight, double *seconds);
 bool graph_exec_captured(const GraphExec *x);                          /* runs replay a CUDA graph */
 int graph_exec_early(const GraphExec *x); /* how many of its kernels begin while the ones before them end */
 bool graph_exec_beside(const GraphExec *x); /* some of them run side by side */

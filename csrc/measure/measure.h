@@ -60,10 +60,6 @@ typedef struct {
  * are clearly beaten drop out; keep: the number of one that stays in any case, or -1. */
 void time_finals(int n, DevModule *const *m, void *const *args, const RunPolicy *p, uint64_t seed, int keep,
                  double deadline, FinalResult *out);
-/* One cost per repeat, as time_evaluator: blocks are added up until min_repeat_ms. zero_limit: give up after that many
- * blocks of zero time. */
-void time_repeats(DevModule *m, void *const *args, int number, int repeat, int min_repeat_ms, int zero_limit,
-                  bool flush, double *costs);
 
 /* ---- comparing outputs (compare.c) ---- */
 /* Row k of the table of tolerances: the type that outputs are compared as, or NULL behind the last one. Besides element types

@@ -223,23 +223,3 @@ void time_finals(int n, DevModule *const *m, void *const *args, const RunPolicy 
     out[i].blocks = t[i].blocks;
   }
 }
-
-void time_repeats(DevModule *m, void *const *args, int number, int repeat, int min_repeat_ms, int zero_limit,
-                  bool flush, double *costs) {
-  double goal = min_repeat_ms * 1e-3;
-  for (int i = 0; i < repeat; i++) {
-    double total = 0;
-    int64_t runs = 0;
-    int zeros = 0, n = number;
-    do {
-      double v = dev_time(m, args, n, flush);
-      total += v * n;
-      runs += n;
-      if (v <= 0)
-        zeros++;
-      else if (total < goal)
-        n = (int)fmin(fmax((goal - total) / v + 1, number), 1e6);
-    } while (total < goal && zeros < zero_limit);
-    costs[i] = total / (double)runs;
-  }
-}

@@ -102,6 +102,10 @@ static PyObject *fn_query(PyObject *Py_UNUSED(self), PyObject *args) {
 
 static void sync_body(void *d) { dev_sync(((PyDevice *)d)->dev); }
 static void sync_all_body(void *d) { dev_sync_all(((PyDevice *)d)->dev); }
+static void flush_body(void *d) { dev_flush(((PyDevice *)d)->dev); }
+static PyObject *device_flush(PyObject *o, PyObject *Py_UNUSED(none)) {
+  return py_none(py_dev_call((PyDevice *)o, flush_body, o));
+}
 static PyObject *device_sync(PyObject *o, PyObject *Py_UNUSED(none)) {
   return py_none(py_dev_call((PyDevice *)o, sync_body, o));
 }
@@ -358,8 +362,8 @@ enum { MAX_ARGS = 256 };
 typedef struct {
   DevModule *m;
   void *arg[MAX_ARGS];
-  int number, repeat, min_ms, zero_limit, flush;
-  double *cost;
+  int number, flush;
+  double seconds;
   int kernel, regs[3];
 } Call;
 
@@ -401,23 +405,16 @@ static PyObject *devmodule_run(PyObject *o, PyObject *list) {
   return py_none(py_dev_call(((PyDevModule *)o)->dev, run_body, &c));
 }
 
-ERR_BODY(time_body, Call *c,
-         time_repeats(c->m, c->arg, c->number, c->repeat, c->min_ms, c->zero_limit, c->flush, c->cost))
+ERR_BODY(time_body, Call *c, c->seconds = dev_time(c->m, c->arg, c->number, c->flush))
 
-/* time(args, number, repeat, min_repeat_ms, zero_limit, flush): list of seconds, one per repeat */
+/* time(args, number, flush): mean seconds of so many runs */
 static PyObject *devmodule_time(PyObject *o, PyObject *args) {
   Call c = {0};
   PyObject *list;
-  if (!PyArg_ParseTuple(args, "Oiiiip", &list, &c.number, &c.repeat, &c.min_ms, &c.zero_limit, &c.flush)) return NULL;
-  if (c.number < 1 || c.repeat < 1)
-    return PyErr_Format(PyExc_ValueError, "number (%d) and repeat (%d) must be at least 1", c.number, c.repeat);
+  if (!PyArg_ParseTuple(args, "Oip", &list, &c.number, &c.flush)) return NULL;
+  if (c.number < 1) return PyErr_Format(PyExc_ValueError, "number (%d) must be at least 1", c.number);
   if (!collect((PyDevModule *)o, list, &c)) return NULL;
-  PyObject *out = NULL;
-  c.cost = py_calloc(c.repeat, sizeof(double));
-  if (!c.cost) return NULL;
-  if (py_dev_call(((PyDevModule *)o)->dev, time_body, &c)) out = py_list(FIELD_DOUBLE, c.repeat, c.cost);
-  PyMem_Free(c.cost);
-  return out;
+  return py_dev_call(((PyDevModule *)o)->dev, time_body, &c) ? PyFloat_FromDouble(c.seconds) : NULL;
 }
 
 ERR_BODY(regs_body, Call *c, dev_regs(c->m, c->kernel, &c->regs[0], &c->regs[1], &c->regs[2]))
@@ -432,6 +429,7 @@ static PyObject *devmodule_regs(PyObject *o, PyObject *arg) {
 static PyMethodDef DEVICE_METHODS[] = {
     {"info", device_info, METH_NOARGS, "Facts about the device, as a dict."},
     {"sync", device_sync, METH_NOARGS, "Waits until the device has done all it was given."},
+    {"flush", device_flush, METH_NOARGS, "Empties its caches."},
     {"alloc", device_alloc, METH_O, "alloc(bytes) -> Buffer, uninitialised."},
     {"load", device_load, METH_VARARGS, "load(binary, manifest) -> DeviceModule."},
     {NULL, NULL, 0, NULL}};
@@ -449,7 +447,7 @@ static PyGetSetDef BUFFER_GET[] = {{"nbytes", buffer_bytes, NULL, "Size in bytes
 static PyMethodDef DEVMODULE_METHODS[] = {
     {"run", devmodule_run, METH_O, "run(buffers): starts the program; asynchronous on GPUs."},
     {"time", devmodule_time, METH_VARARGS,
-     "time(buffers, number, repeat, min_repeat_ms, zero_limit, flush) -> seconds per run, one value per repeat."},
+     "time(buffers, number, flush) -> mean seconds of so many runs; flush: caches are emptied before each."},
     {"regs", devmodule_regs, METH_O, "regs(kernel) -> (registers, local bytes, shared bytes)."},
     {NULL, NULL, 0, NULL}};
 

@@ -21,6 +21,7 @@ typedef struct {
   DevModule *module;
   bool on;
   double seconds, *each;
+  GraphTimes times;
   bool *flag;
 } Call;
 
@@ -218,8 +219,8 @@ static PyObject *exec_bound(PyObject *self, PyObject *entry) {
 
 /* ---- running ---- */
 static void run_body(void *arg) { graph_exec_run(((Call *)arg)->o->x); }
-ERR_BODY(time_body, Call *c, c->seconds = graph_exec_time(c->o->x, c->number))
-ERR_BODY(nodes_body, Call *c, graph_exec_node_times(c->o->x, c->number, c->flag, c->each))
+ERR_BODY(time_body, Call *c, c->seconds = graph_exec_time(c->o->x, c->number, c->on))
+ERR_BODY(nodes_body, Call *c, c->times = graph_exec_node_times(c->o->x, c->number, c->flag, c->each))
 ERR_BODY(use_body, Call *c, graph_exec_use(c->o->x, c->func, c->module))
 static void replay_body(void *arg) { graph_exec_replay(((Call *)arg)->o->x, ((Call *)arg)->on); }
 
@@ -238,9 +239,13 @@ static bool runs_from(PyObject *arg, Call *c) {
     PyErr_Format(PyExc_ValueError, "number must be at least 1, not %d", c->number);
   return !PyErr_Occurred();
 }
-static PyObject *exec_time(PyObject *self, PyObject *arg) {
+static PyObject *exec_time(PyObject *self, PyObject *args) {
   Call c = {.o = (PyExec *)self};
-  return runs_from(arg, &c) && py_dev_call(c.o->dev, time_body, &c) ? PyFloat_FromDouble(c.seconds) : NULL;
+  PyObject *number;
+  int flush = 0;
+  if (!PyArg_ParseTuple(args, "O|p", &number, &flush)) return NULL;
+  c.on = flush;
+  return runs_from(number, &c) && py_dev_call(c.o->dev, time_body, &c) ? PyFloat_FromDouble(c.seconds) : NULL;
 }
 static bool mark_entries(const PyExec *o, PyObject *entries, bool *mark) {
   PyObject *all = PySequence_Fast(entries, "weights must be a sequence of entries");
@@ -261,7 +266,10 @@ static PyObject *exec_node_times(PyObject *self, PyObject *args) {
   c.each = py_calloc(o->g->n_nodes + 1, sizeof(double));
   c.flag = c.each ? py_calloc(o->g->n_entries + 1, sizeof(bool)) : NULL;
   bool ok = c.flag && (!weights || mark_entries(o, weights, c.flag));
-  PyObject *out = ok && py_dev_call(o->dev, nodes_body, &c) ? py_list(FIELD_DOUBLE, o->g->n_nodes, c.each) : NULL;
+  PyObject *out = ok && py_dev_call(o->dev, nodes_body, &c)
+                      ? Py_BuildValue("NdO", py_list(FIELD_DOUBLE, o->g->n_nodes, c.each), c.times.run,
+                                      c.times.fits ? Py_True : Py_False)
+                      : NULL;
   PyMem_Free(c.each);
   PyMem_Free(c.flag);
   return out;
@@ -305,10 +313,13 @@ static PyMethodDef EXEC_METHODS[] = {
     {"bound", exec_bound, METH_O, "bound(entry): the Buffer that is bound to it, or None."},
     {"unset", exec_unset, METH_NOARGS, "The inputs that a run needs and that have got no value, as text; '' if none."},
     {"run", exec_run, METH_NOARGS, "Runs the network; asynchronous on GPUs. ValueError if an input has got no value."},
-    {"time", exec_time, METH_O, "time(number): mean seconds of a run; inputs without a value are zeros."},
+    {"time", exec_time, METH_VARARGS,
+     "time(number, flush=False): mean seconds of a run; flush: caches are emptied before each. Inputs without a value "
+     "are zeros."},
     {"node_times", exec_node_times, METH_VARARGS,
-     "node_times(number, weights=()): seconds per node; on a GPU each kernel alone, the entries `weights` as cold as "
-     "in a run; on a CPU within the run."},
+     "node_times(number, weights=()): (seconds per node, of a run, whether their sum is that of a run). Disturbed "
+     "times "
+     "do not count. On a GPU each kernel alone, the entries `weights` as cold as in a run; on a CPU within the run."},
     {"use", exec_use, METH_VARARGS,
      "use(function, module): its nodes run that DeviceModule from now on, a program of the same tensors; not on a "
      "CPU."},

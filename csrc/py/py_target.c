@@ -139,7 +139,7 @@ static PyObject *target_get(PyObject *o, PyObject *name) {
   if (strcmp(s, "hw") == 0) return py_hw_tuple(&t->hw);
   if (strcmp(s, "sm") == 0) return PyLong_FromLong(t->kind == TG_CUDA ? t->gpu.sm : 0);
   if (strcmp(s, "matrix_peak") == 0)
-    return PyFloat_FromDouble(t->kind == TG_CUDA ? gpu_matrix_peak(&t->gpu, 2, false) : 0);
+    return PyFloat_FromDouble(t->kind == TG_CUDA ? gpu_matrix_peak(&t->gpu, 2, gpu_has(&t->gpu, GPU_WARPGROUPS)) : 0);
   if (strcmp(s, "machine") == 0) return t->kind == TG_CPU ? Py_NewRef(Py_None) : py_fields_dict(MACHINE, &t->gpu);
   return PyObject_GenericGetAttr(o, name);
 }
@@ -225,6 +225,18 @@ static PyObject *fn_gpu_fit(PyObject *Py_UNUSED(m), PyObject *args) {
   return Py_BuildValue("Lds", (long long)o.blocks, o.occ, BOUND[o.limit]);
 }
 
+static PyObject *fn_memory_levels(PyObject *Py_UNUSED(m), PyObject *args) {
+  Target t;
+  long long l2_bytes;
+  MemoryLevel level[MEMORY_LEVELS];
+  if (!PyArg_ParseTuple(args, "O&L", py_target, &t, &l2_bytes)) return NULL;
+  int n = t.kind == TG_CPU ? cpu_memory(level) : t.kind == TG_CUDA ? gpu_memory(&t.gpu, l2_bytes, level) : 0;
+  PyObject *out = PyTuple_New(n);
+  for (int i = 0; out && i < n; i++)
+    py_put(&out, i, Py_BuildValue("sLd", level[i].name, (long long)level[i].bytes, level[i].rate));
+  return out;
+}
+
 static PyMethodDef METHODS[] = {{"__reduce__", target_reduce, METH_NOARGS, "How pickle makes it again."},
                                 {NULL, NULL, 0, NULL}};
 static PyObject *fn_on_tensor_cores(PyObject *Py_UNUSED(m), PyObject *args) {
@@ -251,6 +263,10 @@ static PyMethodDef FUNCTIONS[] = {
     {"cpu_threads", fn_cpu_threads, METH_NOARGS, "cpu_threads(): threads that kernels on this CPU use by default."},
     {"cpu_vector_bytes", fn_cpu_vector_bytes, METH_O,
      "cpu_vector_bytes(cpu): of a processor, by the compiler's name for it; \"\": this one."},
+    {"memory_levels", fn_memory_levels, METH_VARARGS,
+     "memory_levels(target, l2_bytes): (name, bytes, bytes per second) of each level, the nearest first. bytes 0: all; "
+     "rate 0: "
+     "to be measured. l2_bytes: what a GPU's driver says; 0: not known."},
     {"gpu_occupancy", fn_gpu_fit, METH_VARARGS,
      "gpu_occupancy(target, threads, registers, shared_bytes): (blocks per multiprocessor, share of its warps, "
      "bound)."},

@@ -12,10 +12,10 @@
  *   put name + bytes; get name -> bytes; del name; list -> files: [[name, bytes], ...]
  *   load name                              module, kind ("network", "operator"), what it holds
  *   alloc device bytes -> tensor; fill tensor byte; write tensor + bytes; read tensor -> bytes
- *   manifest module entry; run module entry args; time module entry args number repeat min_ms limit_ms -> costs
+ *   manifest module entry; run module entry args; time module entry args number flush -> seconds of a run
  *   graph module device -> graph, inputs, outputs; set graph name + bytes; input graph name -> bytes; unset graph; start graph;
- *   output graph index -> bytes; time_graph graph number repeat min_ms limit_ms -> costs
- *   sync device; drop handle (of a tensor, module or graph; "free" is the same); bye
+ *   output graph index -> bytes; time_graph graph number flush -> seconds of a run
+ *   sync device; flush device (its caches); drop handle (of a tensor, module or graph; "free" is the same); bye
  *
  * Whoever is at the other end may be anybody: lengths are bounded, names are single components of a path that are opened
  * without following links, handles are looked up. Programs that it is given run with the rights of this process; keep those few.

@@ -237,6 +237,7 @@ static void op_read(Ask *x) {
 }
 
 static void op_sync(Ask *x) { dev_sync(device_of(x)); }
+static void op_flush(Ask *x) { dev_flush(device_of(x)); }
 
 /* ---- modules ---- */
 static size_t base64(const char *s, unsigned char *out) {
@@ -372,10 +373,9 @@ typedef struct {
   DevModule *m;
   void **args;
   Device *d;
-  int number, repeat, min_ms, zero_limit;
+  int number;
   bool flush;
-  double end, *costs;
-  int n_costs;
+  double seconds;
 } Call;
 
 static void prepare(Call *c) {
@@ -410,9 +410,8 @@ static void run_body(void *arg) {
 
 static void time_body(void *arg) {
   Call *c = arg;
-  run_body(c);
-  for (; c->n_costs < c->repeat && (c->n_costs == 0 || clock_now() < c->end); c->n_costs++)
-    time_repeats(c->m, c->args, c->number, 1, c->min_ms, c->zero_limit, c->flush, &c->costs[c->n_costs]);
+  prepare(c);
+  c->seconds = dev_time(c->m, c->args, c->number, c->flush);
 }
 
 static void unload(void *m) { dev_unload(m); }
@@ -427,27 +426,16 @@ static void call(Ask *x, ErrBody body, Call *c) {
 
 static void op_run(Ask *x) { call(x, run_body, &(Call){.x = x}); }
 
-static void time_fields(Ask *x, Call *c) {
-  c->number = (int)number_or(x, "number", 1, 1, MOST_RUNS);
-  c->repeat = (int)number_or(x, "repeat", 1, 1, MOST_RUNS);
-  c->min_ms = (int)number_or(x, "min_ms", 0, 0, 1 << 24);
-  c->zero_limit = (int)number_or(x, "zero_limit", ZERO_LIMIT, 1, MOST_RUNS);
-  c->flush = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(x->q, "flush"));
-  c->end = clock_now() + 1e-3 * (double)number_or(x, "limit_ms", (int64_t)1 << 40, 1, (int64_t)1 << 40);
-  c->costs = arena_array(x->s->a, double, c->repeat);
-}
-
-static void tell_costs(Ask *x, const Call *c) {
-  sb_puts(x->out, ",\"costs\":[");
-  for (int i = 0; i < c->n_costs; i++) next(x->out), sb_printf(x->out, "%.17g", c->costs[i]);
-  sb_puts(x->out, "]");
+static Call timing(Ask *x) {
+  return (Call){.x = x,
+                .number = (int)number_or(x, "number", 1, 1, MOST_RUNS),
+                .flush = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(x->q, "flush"))};
 }
 
 static void op_time(Ask *x) {
-  Call c = {.x = x};
-  time_fields(x, &c);
+  Call c = timing(x);
   call(x, time_body, &c);
-  tell_costs(x, &c);
+  sb_printf(x->out, ",\"seconds\":%.17g", c.seconds);
 }
 
 /* ---- networks ---- */
@@ -521,20 +509,9 @@ static void op_output(Ask *x) {
 }
 
 static void op_time_graph(Ask *x) {
+  Call c = timing(x);
   Running *r = handle_of(x, "graph", H_GRAPH);
-  GraphExec *g = network_exec(r->net);
-  Call c = {.x = x};
-  time_fields(x, &c);
-  graph_exec_time(g, 2); /* warm up, and capture where runs are replayed */
-  for (int n = c.number; c.n_costs < c.repeat && (c.n_costs == 0 || clock_now() < c.end); c.n_costs++) {
-    double v = graph_exec_time(g, n);
-    while (v * n < 1e-3 * c.min_ms && n < MOST_RUNS) {
-      n = (int)fmin(fmax(1e-3 * c.min_ms / fmax(v, 1e-9) + 1, n * 1.618 + 1), MOST_RUNS);
-      v = graph_exec_time(g, n);
-    }
-    c.costs[c.n_costs] = v;
-  }
-  tell_costs(x, &c);
+  sb_printf(x->out, ",\"seconds\":%.17g", graph_exec_time(network_exec(r->net), c.number, c.flush));
 }
 
 /* ---- letting go ---- */
@@ -574,7 +551,8 @@ static const struct {
            {"time", op_time},   {"graph", op_graph},   {"set", op_set},
            {"input", op_input}, {"unset", op_unset},   {"manifest", op_manifest},
            {"start", op_start}, {"output", op_output}, {"time_graph", op_time_graph},
-           {"sync", op_sync},   {"drop", op_drop},     {"bye", op_bye}};
+           {"sync", op_sync},   {"flush", op_flush},   {"drop", op_drop},
+           {"bye", op_bye}};
 
 static void answer(void *arg) {
   Ask *x = arg;

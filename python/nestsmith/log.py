@@ -1,8 +1,21 @@
 """Short name of the log tools: ``python -m nestsmith.log --mode stats -i log.json``."""
 
-from nestsmith.auto_scheduler.log_tools import main
+from nestsmith.auto_scheduler import log_tools
+from nestsmith.compiled import build, source
+from nestsmith.target import Target
 
 __all__ = ["main"]
+
+
+def _tasks_of_model(path, target, layout, precision):
+    """The tasks of a model's file as `nestsmith.compile` cuts it, and how often each occurs."""
+    return build.cut(source.read(path), Target(target), layout or "auto", precision)[2:]
+
+
+def main(argv=None):
+    """The command line of `auto_scheduler.log_tools`, which also reads models."""
+    return log_tools.main(argv, _tasks_of_model)
+
 
 if __name__ == "__main__":
     raise SystemExit(main())

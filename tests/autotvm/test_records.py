@@ -19,6 +19,7 @@ import nestsmith
 from nestsmith import autotvm
 from nestsmith.autotvm import MeasureErrorNo, MeasureInput, MeasureResult
 from nestsmith.autotvm import record as records
+from nestsmith.autotvm.measure.measure import flops_of
 from nestsmith.autotvm.task import ConfigEntity
 from nestsmith.autotvm.task.task import Task
 from nestsmith.error import TVMValueError
@@ -305,3 +306,42 @@ def test_the_task_of_a_record_is_the_users():
     assert isinstance(records.decode(record())[0].task, Task)
     assert isinstance(records.decode(record())[0].config, ConfigEntity)
     assert records.decode(record(target="llvm"))[0].target == Target("llvm")
+
+
+# ---- what results are worth ----
+def test_impossible_times_are_the_best_nowhere(tmp_path):
+    """The engine's ranking (`auto_scheduler.cost`) is everybody's: the auto-scheduler's readers of a log and these agree."""
+    good, limit = 1e-4, 1e-10
+    for cost in (1e-15, 9.9e-11, limit, 2e-10):
+        log = tmp_path / "t.log"
+        log.write_text(record(cost=cost, index=1) + record(cost=good, index=3) + record(cost=0.0123, index=2))
+        best = 1 if cost >= limit else 3
+        history = autotvm.apply_history_best(str(log))
+        assert {p[0].config.index for p in history.best_by_targetkey.values()} == {best}
+        records.pick_best(log, tmp_path / "out.log")
+        assert [i.config.index for i, _ in records.load_from_file(tmp_path / "out.log")] == [best]
+        (tmp_path / "out.log").unlink()
+        assert [i.config.cost for i, _ in records.load_from_file(log)] == [cost if cost >= limit else 1e10, good, 0.0123]
+    log.write_text(record(cost=1e-15, index=1))
+    assert autotvm.apply_history_best(str(log)).best_by_targetkey == {}
+
+
+def test_quick_times_count_where_there_are_no_others(tmp_path):
+    log = tmp_path / "t.log"
+    quick = record(cost=1e-5, index=1, extra={"stage": "quick"})
+    for lines, best in ((quick + record(cost=1e-4, index=3), 3), (record(cost=1e-4, index=3) + quick, 3), (quick, 1)):
+        log.write_text(lines)
+        found = autotvm.apply_history_best(str(log)).best_by_targetkey
+        assert {p[0].config.index for p in found.values()} == {best}
+
+
+class Flops:
+    flop = 1e6
+
+
+@pytest.mark.parametrize("cost", [1e-15, 0.0, -1.0, float("nan"), float("inf"), 1e10])
+def test_no_tuner_or_callback_believes_an_impossible_time(cost):
+    bad, good = MeasureResult((cost,), 0, 0.1, 1.0), MeasureResult((1e-4,), 0, 0.1, 1.0)
+    monitor = autotvm.callback.Monitor()
+    monitor(None, [MeasureInput(None, Flops, None)] * 2, [bad, good])
+    assert list(monitor.trial_scores()) == [0.0, 1e10] and flops_of(Flops, bad) == 0.0

@@ -271,9 +271,10 @@ static void run_body(void *p) {
     dev_download(d, out, graph_exec_data(x, g->head[0]), sizeof out);
     for (int i = 0; i < 1000; i++) assert_true(out[i] == ((float)(i + round) * 2 + 1) * 2 + 1);
   }
-  assert_true(graph_exec_time(x, 5) > 0);
+  assert_true(graph_exec_time(x, 5, false) > 0 && graph_exec_time(x, 2, true) > 0);
   double node[4];
-  graph_exec_node_times(x, 3, NULL, node);
+  GraphTimes took = graph_exec_node_times(x, 3, NULL, node);
+  assert_true(took.run > 0 && took.rounds >= 3);
   assert_true(node[0] == 0 && node[1] > 0 && node[2] == 0);
   assert_false(graph_exec_captured(x));
   graph_exec_free(x);

@@ -10,11 +10,15 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matmuls import tasks_of
+from onnx import helper, numpy_helper
 
 import nestsmith as ns
+import nestsmith.log
 from nestsmith import _core, auto_scheduler
+from nestsmith.__main__ import main
 from nestsmith.auto_scheduler import MeasureInput, MeasureResult, cost, log_files, log_tools, measure_record, notebook
 
 DATA = Path(__file__).parent.parent / "data"
@@ -209,6 +213,74 @@ def test_curves(log, tmp_path):
     assert auto_scheduler.plot.Plot([], "trials").svg().endswith("</svg>\n")
     with pytest.raises(ValueError, match="by='x'"):
         auto_scheduler.plot_log(own, "x")
+
+
+def test_disturbed_quick_records_are_the_best_in_no_tool(tmp_path, capsys):
+    """Whatever their place in the log; where a task has no others they count, as they do for the build."""
+    def marked(cost, stage):
+        return line("k", cost, v=f"v0.6 stage={stage}{' disturbed' if stage == 'quick' else ''}")
+    lines = [marked(0.001, "quick"), marked(0.004, "full"), marked(0.0005, "quick"), marked(0.003, "full")]
+    for order in ((0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2), (0, 2, 1, 3)):
+        path = tmp_path / "log.json"
+        path.write_text("".join(lines[i] for i in order) + line("m", 0.01, v="v0.6 stage=quick"))
+        rows = {json.loads(r["key"])[0]: r for r in log_tools.stats(path)}
+        assert rows["k"]["best"] == 0.003 and rows["m"]["best"] == 0.01 and rows["k"]["best_at"] == 1 + order.index(3)
+        assert all(b < a for (_, a), (_, b) in zip(rows["k"]["curve"], rows["k"]["curve"][1:]))
+        plot = dict(auto_scheduler.plot_log(path).curves)
+        assert plot.pop("sum over tasks, weights 1")[-1][1] == pytest.approx(13.0)
+        assert sorted(c[-1][1] for c in plot.values()) == pytest.approx([3.0, 10.0])
+        key = json.loads(line("k", 1))["i"][0][0]
+        assert auto_scheduler.load_best_record(path, key)[1].costs == [0.003]
+        for mode in ("best", "distill"):
+            assert log_tools.main(["--mode", mode, "-i", str(path), "-o", str(tmp_path / f"{mode}.json")]) == 0
+            assert sorted(costs(tmp_path / f"{mode}.json")) == [0.003, 0.01], mode
+            (tmp_path / f"{mode}.json").unlink()
+        assert main(["inspect", str(path)]) == 0
+        assert [x.split()[5] for x in capsys.readouterr().out.splitlines() if x.startswith("k 1 4")] == ["3"]
+
+
+class Layer:
+    """What `plot_log` asks of a task."""
+
+    def __init__(self, *names):
+        keys = [json.loads(line(n, 1))["i"][0][0] for n in names]
+        self.workload_key, self.layer_keys = keys[0], keys
+
+
+def test_the_sum_of_a_plot_is_the_network(tmp_path):
+    """Where it is known: layers as often as they occur, each in the fastest of its forms, and nobody else's tasks."""
+    path = tmp_path / "log.json"
+    rows = (("a", 0.004), ("b", 0.003), ("other", 0.5), ("b2", 0.002), ("a2", 0.009))
+    path.write_text("".join(line(n, c) for n, c in rows))
+    tasks = [Layer("a", "a2"), Layer("b", "b2")]
+    plot = auto_scheduler.plot_log(path, tasks=tasks, weights=[3, 1])
+    assert plot.curves[0] == ("network", [(2, 15.0), (4, 14.0)])
+    assert auto_scheduler.plot_log(path, tasks=tasks, weights={tasks[0].workload_key: 3}).curves[0] == plot.curves[0]
+    assert auto_scheduler.plot_log(path, tasks=tasks).curves[0] == ("network", [(2, 7.0), (4, 6.0)])
+    assert auto_scheduler.plot_log(path).curves[0][0] == "sum over tasks, weights 1"
+    assert auto_scheduler.plot_log(path, tasks=[Layer("none")]).curves[0][0] != "network"  # no result: no sum
+    with pytest.raises(ValueError, match="weights has 1 numbers; tasks has 2"):
+        auto_scheduler.plot_log(path, tasks=tasks, weights=[3])
+
+
+def test_plots_know_the_network_of_a_model(tmp_path, log):
+    """A file, or a test network by name."""
+    x, w = helper.make_tensor_value_info("x", 1, (1, 8)), numpy_helper.from_array(np.ones((8, 4), "float32"), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]
+    graph = helper.make_graph(nodes, "g", [x], [helper.make_tensor_value_info("z", 1, (1, 4))], [w])
+    helper.onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
+    tasks, weights = ns.log._tasks_of_model(str(tmp_path / "m.onnx"), "llvm", None, "float32")
+    own = tmp_path / "log.json"
+    rows = [json.loads(line("k", 0.5 + i)) for i in range(len(tasks) + 1)]
+    for row, task in zip(rows, tasks):
+        row["i"][0][0] = task.workload_key
+    own.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    out = str(tmp_path / "p.svg")
+    assert ns.log.main(["--mode", "plot", "-i", str(own), "-o", out, "--model", str(tmp_path / "m.onnx")]) == 0
+    total = 1e3 * sum(w * (0.5 + i) for i, w in enumerate(weights))
+    assert f">network {total:.4g}<" in Path(out).read_text()
+    assert log_tools.main(["--mode", "plot", "-i", str(own), "-o", out, "--model", str(tmp_path / "m.onnx")]) == 1
+    assert log_tools.main(["--mode", "plot", "-i", str(log), "-o", out, "--network", "mlp"]) == 0 and "network" not in Path(out).read_text()
 
 
 def test_notebook_view():

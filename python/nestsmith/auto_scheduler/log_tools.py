@@ -31,13 +31,14 @@ from collections import Counter
 
 from .. import _core
 from ..target import Target
-from .cost import FAILED, NOTHING, seconds
+from .cost import NOTHING
 from .log_files import write_whole
 from .log_verify import verify, verify_text
-from .measure_record import COSTS, ERROR, KEY, STEPS, TARGET, TIME, by_task, rank_of_fields, records_of, text_of
+from .measure_record import ERROR, KEY, STEPS, TARGET, TIME, by_task, fallen, rank_of_fields, records_of, text_of
 from .measure_record import distill_record_file as distill
 from .networks import get_network, network_keys
 from .plot import plot_log
+from .relay_integration import extract_tasks
 from .workload_keys import decode_workload_key
 
 __all__ = ["main", "distill", "best", "merge", "top", "stats", "convert", "network_keys", "get_network"]
@@ -82,18 +83,13 @@ def _failure(error):
 
 def stats(names):
     """Per task a dict: key, target, trials, valid, failures (Counter by kind), best (seconds or None), best_at (trial),
-    first and last (times), curve (list of (trial, seconds) at which the best time fell)."""
+    first and last (times), curve (list of (trial, seconds) at which the best time fell). What is best is what every reader of the
+    log takes: quick times count only for tasks that have no others."""
     out = []
     for (_, target), group in by_task(names).items():
-        row = {"key": group[0][KEY], "target": target, "trials": len(group), "failures": Counter(), "curve": []}
-        lowest = FAILED
-        for n, f in enumerate(group, 1):
-            now = seconds(f[COSTS], f[ERROR])
-            if now == FAILED:
-                row["failures"][_failure(f[ERROR])] += 1
-            elif now < lowest:
-                lowest = now
-                row["curve"].append((n, lowest))
+        row = {"key": group[0][KEY], "target": target, "trials": len(group), "failures": Counter()}
+        row["curve"] = [(n, seconds) for n, _, seconds, _ in fallen(group, lambda f: None)]
+        row["failures"].update(_failure(f[ERROR]) for f in group if rank_of_fields(f) == NOTHING)
         row["valid"] = len(group) - sum(row["failures"].values())
         row["best"], row["best_at"] = row["curve"][-1][::-1] if row["curve"] else (None, 0)
         times = [f[TIME] for f in group if f[TIME] > 0]
@@ -213,6 +209,7 @@ def _parser():
     p.add_argument("--mapping", metavar="JSON", help="file with old and new keys")
     p.add_argument("--import", dest="modules", action="append", default=[], metavar="MODULE",
                    help="module that registers the workloads of the log, for verify")
+    p.add_argument("--model", metavar="FILE", help="ONNX file whose tasks the log holds, for plot: the sum is then that of the network")
     p.add_argument("--network", metavar="NAME", help="network whose tasks the log holds, for example resnet-18")
     p.add_argument("--layout", metavar="NHWC", help="its layout")
     p.add_argument("--batch", type=int, default=1, metavar="N", help="its batch size")
@@ -259,7 +256,20 @@ def _convert(args):
         )
 
 
-def _run(args):
+def _tasks(args, read_model):
+    """(tasks, weights) of the network that is named, or (None, None)."""
+    if not args.network and not args.model:
+        return None, None
+    target = next((f[TARGET] for f in records_of(args.input)), "llvm")
+    if args.model:
+        if read_model is None:
+            raise ValueError("--model: use python -m nestsmith.log, which reads models")
+        return read_model(args.model, target, args.layout, args.dtype)
+    mod, params = get_network(**_network(args))
+    return extract_tasks(mod["main"], params, target, include_simple_tasks=True)
+
+
+def _run(args, read_model=None):
     mode = args.mode
     if mode == "distill":
         if len(args.input) != 1:
@@ -269,7 +279,8 @@ def _run(args):
         print(stats_text(stats(args.input)))
     elif mode == "plot":
         out = args.output or args.input[0] + ".svg"
-        plot_log(args.input).savefig(out)
+        tasks, weights = _tasks(args, read_model)
+        plot_log(args.input, weights=weights, tasks=tasks).savefig(out)
         print(out)
     elif mode in ("to-tvm", "from-tvm", "convert"):
         _convert(args)
@@ -286,12 +297,13 @@ def _run(args):
     return 0
 
 
-def main(argv=None):
-    """The command line; returns 0, or 1 after a message about a file or an argument, or about a record that is wrong."""
+def main(argv=None, read_model=None):
+    """The command line; returns 0, or 1 after a message about a file or an argument, or about a record that is wrong. read_model:
+    ``(path, target, layout, dtype)`` to the tasks of a model's file and how often each occurs."""
     args = _parser().parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        return _run(args)
+        return _run(args, read_model)
     except (OSError, ValueError, RuntimeError, ImportError) as e:
         print(f"nestsmith.log: {e}", file=sys.stderr)
         return 1

@@ -22,7 +22,7 @@ from ..numerics import math_mode, mode_fits
 from ..relay.passes import PassContext
 from ..states import handle_of
 from ..target import Target
-from .cost import NOTHING, rank
+from .cost import FAILED, NOTHING, rank
 from .hardware import FIELDS, HardwareParams
 from .log_files import CUT, append_text, missing_log, no_log, parsed_lines, tell_read, write_whole
 from .marks import read_marks, write_marks
@@ -471,6 +471,19 @@ def by_task(names):
     for f in records_of(names):
         groups.setdefault((decode_workload_key(f[KEY]), f[TARGET]), []).append(f)
     return groups
+
+
+def fallen(records, task_of):
+    """Of records (tuples of the engine's parser) those at which their task's best time fell: (number from 1, task, seconds, record).
+    The last one of a task is its best as `cost.rank` says: quick times count only where a task has no others, for they may be of a
+    disturbed device."""
+    ranked = [(n, task_of(f), rank_of_fields(f), f) for n, f in enumerate(records, 1)]
+    full = {task for _, task, rank, _ in ranked if not rank[0]}
+    lowest = {}
+    for n, task, (quick, seconds), f in ranked:
+        if seconds < lowest.get(task, FAILED) and not (quick and task in full):
+            lowest[task] = seconds
+            yield n, task, seconds, f
 
 
 def _target_keys(text):

@@ -10,8 +10,7 @@ import html
 import math
 import os
 
-from .cost import FAILED, seconds
-from .measure_record import COSTS, ERROR, KEY, TIME, records_of
+from .measure_record import KEY, TIME, fallen, records_of
 from .workload_keys import decode_workload_key
 
 __all__ = ["Plot", "plot_log", "plot_latency"]
@@ -131,16 +130,30 @@ def _ticks_log(low, high):
     return ticks or [float(f"{10 ** ((low + high) / 2):.2g}")]
 
 
-def plot_log(log, by="trials", weights=None):
-    """Best time so far of every task of a log, and their weighted sum once all have a result.
+def _layers(tasks, weights):
+    """[(workloads of the task and of other ways to compute the same, weight)] of a network's tasks."""
+    each = [(weights or {}).get(t.workload_key, 1.0) for t in tasks] if weights is None or isinstance(weights, dict) else list(weights)
+    if len(each) != len(tasks):
+        raise ValueError(f"weights has {len(each)} numbers; tasks has {len(tasks)}")
+    return [({decode_workload_key(k) for k in t.layer_keys}, float(w)) for t, w in zip(tasks, each)]
+
+
+def plot_log(log, by="trials", weights=None, tasks=None):
+    """Best time so far of every task of a log, and their sum once all have a result.
+
+    A log does not know its network: without `tasks` each task that it holds counts once, or as `weights` says, and so do other ways
+    to compute the same layer, as Winograd's. With them the sum is the network's: only its layers count, each with its weight and in the
+    fastest way that the log has.
 
     Parameters
     ----------
     log : str, pathlib.Path or list of them
     by : "trials" or "time"
         What the horizontal axis counts: records of the log, or seconds since its first one.
-    weights : dict of str to number, optional
-        How often the network runs each workload key; all count once by default.
+    weights : dict of str to number, or list of number, optional
+        How often the network runs each workload key, or each of `tasks`; once if nothing is said.
+    tasks : list of SearchTask, optional
+        The network's, as `extract_tasks` gives them.
 
     Returns
     -------
@@ -150,30 +163,33 @@ def plot_log(log, by="trials", weights=None):
     Raises
     ------
     ValueError
-        If `by` is something else.
+        If `by` is something else, or the numbers of weights and tasks differ.
     FileNotFoundError
         If there is no such log.
     """
     if by not in ("trials", "time"):
         raise ValueError(f"by={by!r}: expected 'trials' or 'time'")
-    weight = {decode_workload_key(k): float(w) for k, w in (weights or {}).items()}
     fields = list(records_of(log))
     start = min((f[TIME] for f in fields if f[TIME] > 0), default=0)
-    tasks = dict.fromkeys(decode_workload_key(f[KEY]) for f in fields)
-    lowest, curves, total = {}, {t: [] for t in tasks}, []
-    for n, f in enumerate(fields, 1):
-        task, cost = decode_workload_key(f[KEY]), seconds(f[COSTS], f[ERROR])
-        if cost >= lowest.get(task, FAILED):
-            continue
+    held = dict.fromkeys(decode_workload_key(f[KEY]) for f in fields)
+    if tasks is None:
+        weight = {decode_workload_key(k): float(w) for k, w in (weights or {}).items()}
+        layers = [({t}, weight.get(t, 1.0)) for t in held]
+        what = "weighted sum" if weights else "sum over tasks, weights 1"
+    else:
+        layers, what = _layers(tasks, weights), "network"
+    lowest, curves, total = {}, {t: [] for t in held}, []
+    for n, task, cost, f in fallen(fields, lambda f: decode_workload_key(f[KEY])):
         x = n if by == "trials" else max(0, f[TIME] - start)
         lowest[task] = cost
         curves[task].append((x, cost * 1e3))
-        if len(lowest) == len(tasks):
-            total.append((x, sum(c * weight.get(t, 1.0) for t, c in lowest.items()) * 1e3))
+        best = [min((lowest[t] for t in ways if t in lowest), default=None) for ways, _ in layers]
+        now = 0.0 if None in best else sum(c * w for c, (_, w) in zip(best, layers)) * 1e3
+        if now and (not total or now < total[-1][1]):
+            total.append((x, now))
     named = [(f"{str(t[0])[:10]} {' '.join(map(str, t[1] or ()))}", c) for t, c in curves.items()]
     named.sort(key=lambda c: -c[1][-1][1] if c[1] else 0)
-    what = "weighted sum" if weights else "sum"
-    return Plot([(what, total), *named] if len(tasks) > 1 else named, "trials" if by == "trials" else "seconds")
+    return Plot([(what, total), *named] if len(held) > 1 or tasks is not None else named, "trials" if by == "trials" else "seconds")
 
 
 def plot_latency(tsv="total_latency.tsv", by="trials"):

@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from .log import encode
-from .measure import MeasureErrorNo
+from .measure.measure import flops_of
 from .utils import format_si_prefix
 
 __all__ = ["Monitor", "log_to_database", "log_to_file", "progress_bar"]
@@ -89,8 +89,7 @@ class Monitor:
 
     def __call__(self, tuner, inputs, results):
         for inp, res in zip(inputs, results):
-            good = res.error_no == MeasureErrorNo.NO_ERROR
-            self.scores.append(inp.task.flop / np.mean(res.costs) if good else 0.0)
+            self.scores.append(flops_of(inp.task, res))
             self.timestamps.append(res.timestamp)
 
     def reset(self):
@@ -133,8 +132,7 @@ class progress_bar:  # noqa: N801 (name of the established interface)
         self.done += len(inputs)
         self.current = 0.0
         for inp, res in zip(inputs, results):
-            if res.error_no == MeasureErrorNo.NO_ERROR:
-                self.current = inp.task.flop / np.mean(res.costs)
+            self.current = flops_of(inp.task, res) or self.current
         self.best = tuner.best_flops
         self._show()
 

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 
 from .. import check
+from ..auto_scheduler.cost import NOTHING, rank_of, seconds_of
 from .log import load_from_buffer, load_from_file
 from .measure.measure import MeasureInput
 from .task.dispatcher import DispatchContext
@@ -59,12 +60,9 @@ def pairs_of(records):
             yield from pairs_of(r)
 
 
-def _mean(res):
-    return sum(res.costs) / len(res.costs)
-
-
 class ApplyHistoryBest(DispatchContext):
-    """Answers with the fastest recorded configuration.
+    """Answers with the fastest recorded configuration, as `auto_scheduler.ApplyHistoryBest` ranks results: times that no run can have
+    (below 0.1 ns) and failures never count, and quick times only where there are no others.
 
     A record counts for every key of its target (``mali``, ``opencl``, ``gpu``), and before that for its model. The key
     ``gpu``, which all GPUs share, counts only for tasks whose name ends in it.
@@ -111,7 +109,7 @@ class ApplyHistoryBest(DispatchContext):
 
     @staticmethod
     def _keep(best, key, inp, res):
-        if key not in best or _mean(res) < _mean(best[key][1]):
+        if rank_of(res) < (rank_of(best[key][1]) if key in best else NOTHING):
             best[key] = inp, res
 
     def _query_inside(self, target, workload):
@@ -126,7 +124,7 @@ class ApplyHistoryBest(DispatchContext):
             if (key, workload) not in best or (key in _GENERIC and not workload[0].endswith(f".{key}")):
                 continue
             inp, res = best[key, workload]
-            inp.config.cost = _mean(res)
+            inp.config.cost = seconds_of(res)
             if key in _GENERIC:
                 logger.info("%s: the configuration comes from another device, %s", workload[0], inp.target)
             return inp.config

@@ -15,6 +15,7 @@ import re
 
 from .. import check
 from .._version import __version__
+from ..auto_scheduler.cost import seconds_of
 from ..auto_scheduler.log_files import missing_log, no_log, parsed_lines
 from ..error import TVMValueError
 from ..target import Target
@@ -161,7 +162,7 @@ def decode(row, protocol="json"):
         raise ValueError("input: the arguments must be a list, the keyword arguments an object")
     result = _result(record["result"], record.get("extra"))
     config = ConfigEntity.from_json_dict(record["config"])
-    config.cost = sum(result.costs) / len(result.costs)
+    config.cost = seconds_of(result)
     try:
         task = Task(name, _arguments(args))
     except RecursionError:

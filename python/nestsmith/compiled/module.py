@@ -202,29 +202,35 @@ class CompiledModule:
         """Times the network on what its inputs are now (zeros before the first call). Returns a BenchmarkResult in
         seconds; `report` says where the time goes."""
         with self._lock:
-            for name, (shape, dtype) in self.inputs.items() if self.runtime.core.unset() else ():
-                self.runtime.set_input(name, np.zeros(shape, stored(dtype)))
+            self._zeros()
             time = self.runtime.time_evaluator("run", number=number, repeat=repeat, min_repeat_ms=min_repeat_ms)
             return time()
 
+    def _zeros(self):
+        """Inputs that were never set become zeros."""
+        for name, (shape, dtype) in self.inputs.items() if self.runtime.core.unset() else ():
+            self.runtime.set_input(name, np.zeros(shape, stored(dtype)))
+
     def report(self, runs=10):
-        """Times every layer alone.
+        """Times every layer, in turns with whole runs.
 
         Parameters
         ----------
         runs : int
-            Runs that are averaged.
+            How often each layer is timed at least; small networks are run for 50 ms. The lower quartile of its times counts, so that other
+            work on the machine does not.
 
         Returns
         -------
         Report
-            Prints as a table; ``rows`` are the layers.
+            Prints as a table; ``rows`` are the layers. ``fits`` says whether they add up to a run; measuring goes on for a while
+            until they do.
         """
-        total = self.benchmark(repeat=3, number=runs).min
+        runs = check.integer("runs", runs, 1)
         with self._lock:
-            self.runtime.kernel_seconds(1)
-            seconds = self.runtime.kernel_seconds(check.integer("runs", runs, 1))
-        return Report(json.loads(self.lib.graph_json_str), seconds, total, self.target, self.device)
+            self._zeros()
+            seconds, total, fits = self.runtime.kernel_seconds(runs)
+        return Report(json.loads(self.lib.graph_json_str), seconds, total, self.target, self.device, fits)
 
     def export(self, path):
         """Writes the network with its weights into a file that `nestsmith.load` and `runtime.load_module` read: ``.so``, or

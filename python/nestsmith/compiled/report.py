@@ -10,6 +10,9 @@ from .limits import limits
 __all__ = ["Layer", "Report"]
 
 
+_ANEW = 3  # times that limits are measured at most
+
+
 class Layer:
     """A kernel of a network.
 
@@ -22,15 +25,18 @@ class Layer:
     gflops, gbytes : float
         Operations and bytes (inputs, weights and outputs, each once) per second, in 1e9.
     limit : float or None
-        The least time that the machine needs for these operations or bytes, of the time that it took. Above 1: the data
-        came from caches.
+        The least time that the machine needs for these operations or bytes, of the time that it took. Each level of memory (caches,
+        then main memory) gives as many of the bytes as it can hold. A CPU's limits are measured: a layer that is faster shows the
+        limit itself, 1.
+    bound : str
+        What that least time is of: "ops", or the farthest level of memory that is needed: "L1", "L2", "L3", "DRAM"; "" if `limit` is None.
     products : str
         What they are of where the build may use tensor cores: "float16", "bfloat16", "int8", "uint8", "tf32", "float32x3"; else "".
     schedule : str
         Where its schedule comes from: "log record", "similar task (...)", "first choice of the search", "default".
     """
 
-    __slots__ = ("name", "layer", "seconds", "share", "gflops", "gbytes", "limit", "products", "schedule")
+    __slots__ = ("name", "layer", "seconds", "share", "gflops", "gbytes", "limit", "bound", "products", "schedule")
 
     def __init__(self, node, seconds, nbytes, most):
         facts = node["attrs"]
@@ -40,8 +46,7 @@ class Layer:
         self.seconds, self.share = seconds, 0.0
         rate = 1 / seconds if seconds > 0 else math.nan
         self.gflops, self.gbytes = flops * rate / 1e9, nbytes * rate / 1e9
-        peak = most[0].get(self.products, most[0][""])
-        least = max(flops / peak, nbytes / most[1]) if peak and most[1] else None
+        least, self.bound = most.least(flops, nbytes, self.products)
         self.limit = least * rate if least is not None else None
 
     def __repr__(self):
@@ -55,22 +60,35 @@ class Report:
     ----------
     rows : list of Layer
     kernels, total : float
-        Seconds: the sum of the layers, and of a run of the network.
+        Seconds: the sum of the layers, and of a run of the network, measured in turns.
+    fits : bool
+        Whether both agree: within 15 % on a CPU, within a factor of 2 on a GPU, where each kernel is repeated alone. If not, other
+        work has disturbed the machine all the time; measure again.
     """
 
-    def __init__(self, graph, seconds, total, target, device):
-        most, sizes = limits(target, device), _entry_bytes(graph)
-        self.target, self.device, self.total, self.rows = target, device, total, []
+    def __init__(self, graph, seconds, total, target, device, fits=True):
+        self.target, self.device, self.total, self.fits = target, device, total, fits
+        for _ in range(_ANEW):  # a CPU's limits are measured: no layer is faster than the machine
+            self.rows = self._rows(graph, seconds, limits(target, device))
+            if all(r.limit is None or r.limit <= 1 for r in self.rows):
+                break
+        self.kernels = sum(r.seconds for r in self.rows)
+        for r in self.rows if device.device_type == 1 else ():
+            r.limit = min(r.limit, 1.0)  # it shows what the machine can do
+        for r in self.rows:
+            r.share = r.seconds / self.kernels if self.kernels else 0.0
+
+    @staticmethod
+    def _rows(graph, seconds, most):
+        sizes, rows = _entry_bytes(graph), []
         for index, node in enumerate(graph["nodes"]):
             if node["op"] == "null" or node["attrs"]["func_name"] in ("__nop", "__join"):
                 continue
             first, last = graph["node_row_ptr"][index : index + 2]
             read = {graph["node_row_ptr"][i] + k for i, k, *_ in node["inputs"]}
             nbytes = sum(sizes[e] for e in (*read, *range(first, last)))
-            self.rows.append(Layer(node, seconds[index], nbytes, most))
-        self.kernels = sum(r.seconds for r in self.rows)
-        for r in self.rows:
-            r.share = r.seconds / self.kernels if self.kernels else 0.0
+            rows.append(Layer(node, seconds[index], nbytes, most))
+        return rows
 
     @property
     def ratio(self):
@@ -87,13 +105,13 @@ class Report:
     def __str__(self):
         wide = max([24, *(min(48, len(r.name)) for r in self.rows)])
         of = 11 if any(r.products for r in self.rows) else 0  # letters for what products are of, if there is something to say
-        head = f"{'layer':{wide}}  {'us':>9}  {'share':>6}  {'GFLOP/s':>8}  {'GB/s':>7}  {'of limit':>8}  {'products'[:of]:{of}}schedule"
+        head = f"{'layer':{wide}}  {'us':>9}  {'share':>6}  {'GFLOP/s':>8}  {'GB/s':>7}  {'of limit':>9}  {'products'[:of]:{of}}schedule"
         lines = [head, "-" * len(head)]
         for r in self.rows:
-            limit = "-" if r.limit is None else f"{r.limit:.0%}"
+            limit = "-" if r.limit is None else f"{r.limit:.0%} {r.bound}"
             name = r.name if len(r.name) <= wide else r.name[: wide - 2] + ".."
             lines.append(
-                f"{name:{wide}}  {r.seconds * 1e6:9.1f}  {r.share:6.1%}  {r.gflops:8.1f}  {r.gbytes:7.1f}  {limit:>8}  "
+                f"{name:{wide}}  {r.seconds * 1e6:9.1f}  {r.share:6.1%}  {r.gflops:8.1f}  {r.gbytes:7.1f}  {limit:>9}  "
                 f"{(r.products or '-')[:of]:{of}}{r.schedule}" + (f"  [{r.layer}]" if r.layer else "")
             )
         where = ", ".join(f"{n} {text}" for text, n in self.origins().items())
@@ -101,6 +119,11 @@ class Report:
             f"{len(self.rows)} kernels on {self.device} ({self.target.kind.name}): {self.kernels * 1e3:.3f} ms, one after the other; a run takes "
             f"{self.total * 1e3:.3f} ms ({self.ratio:.2f} of it). Schedules: {where or 'none'}"
         )
+        if not self.fits:
+            lines.append(
+                "The layers do not add up to a run: other work has disturbed the machine all the time. The times are uncertain; "
+                "measure again when it is idle."
+            )
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -82,12 +82,10 @@ class _Program:
         """Runs it and waits."""
         self._session.ask({"op": "run", **self._where, "args": [b.tensor for b in buffers]})
 
-    def time(self, buffers, number, repeat, min_repeat_ms, zero_limit, flush):
-        """Seconds per run, one for each repeat."""
-        return self._session.ask(
-            {"op": "time", **self._where, "args": [b.tensor for b in buffers], "number": number, "repeat": repeat,
-             "min_ms": int(min_repeat_ms), "zero_limit": max(1, int(zero_limit)), "flush": bool(flush)}
-        )[0]["costs"]  # fmt: skip
+    def time(self, buffers, number, flush):
+        """Mean seconds of `number` runs."""
+        ask = {"op": "time", **self._where, "args": [b.tensor for b in buffers], "number": number, "flush": bool(flush)}
+        return self._session.ask(ask)[0]["seconds"]
 
 
 class _Handle:
@@ -113,6 +111,10 @@ class _Handle:
     def sync(self):
         """Waits."""
         self._session.ask({"op": "sync", "device": [self._device.device_type, self._device.device_id]})
+
+    def flush(self):
+        """Empties the device's caches."""
+        self._session.ask({"op": "flush", "device": [self._device.device_type, self._device.device_id]})
 
 
 class RemoteDevice(Device):
@@ -205,9 +207,9 @@ class _Exec:
         """Runs the network and waits."""
         self._ask("start")
 
-    def time(self, number):
-        """Seconds per run."""
-        return self._ask("time_graph", number=number)[0]["costs"][0]
+    def time(self, number, flush=False):
+        """Mean seconds of `number` runs."""
+        return self._ask("time_graph", number=number, flush=bool(flush))[0]["seconds"]
 
     def node_times(self, number, weights=()):
         """Not there."""

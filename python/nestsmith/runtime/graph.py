@@ -10,7 +10,6 @@ import logging
 import os
 import tempfile
 import threading
-import time
 import warnings
 
 import numpy as np
@@ -21,9 +20,10 @@ from ..error import TVMError, TVMValueError
 from ..numerics import stored
 from ..target import Target
 from . import library
-from .module import BenchmarkResult, OperatorModule, export_blob, register_loader
+from .module import OperatorModule, export_blob, register_loader
 from .ndarray import uninitialised
 from .params import load_param_dict, save_param_dict
+from .timing import evaluator, time_calls
 
 __all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "from_bytes", "load_library"]
 
@@ -262,8 +262,9 @@ class GraphRuntime:
         return {n: tuple(d[1]) for n, d in real}, {n: d[2] for n, d in real}
 
     def kernel_seconds(self, runs):
-        """Mean seconds of each node of the graph in so many runs, 0 where it has no kernel. On a GPU each kernel is repeated alone; its
-        weights are as cold as all memory of the network leaves them, its instructions as cold as other kernels do."""
+        """(seconds of each node of the graph, 0 where it has no kernel; seconds of a run; whether the nodes add up to it). Each is timed
+        in `runs` rounds or more, and times that other work on the machine has disturbed do not count. On a GPU each kernel is repeated
+        alone; its weights are as cold as all memory of the network leaves them, its instructions as cold as other kernels do."""
         return self.core.node_times(runs, [self._inputs[self._index[name]][1][0] for name in self._params])
 
     def load_params(self, data):
@@ -316,54 +317,33 @@ class GraphRuntime:
         """How the last run was executed: "cuda graph" or "kernels"."""
         return "cuda graph" if self.core.captured else "kernels"
 
-    def time_evaluator(
-        self,
-        func_name,
-        dev=None,
-        number=10,
-        repeat=1,
-        min_repeat_ms=0,
-        limit_zero_time_iterations=100,
-        cooldown_interval_ms=0,
-        repeats_to_cooldown=1,
-        cache_flush_bytes=0,
-        f_preproc="",
-    ):
-        """A function that times ``run`` and returns a BenchmarkResult."""
+    def time_evaluator(self, func_name, dev=None, *args, **options):
+        """A function that times ``run`` or ``run_from_inputs`` and returns a BenchmarkResult, whose ``mode`` says how runs were executed;
+        options as of `Module.time_evaluator`. A warning names inputs that were never set."""
         if func_name not in ("run", "run_from_inputs"):
             raise ValueError(f"cannot time {func_name!r}; use 'run'")
-        number, repeat = check.integer("number", number, 1), check.integer("repeat", repeat, 1)
         if dev is not None and dev != self.device:
             raise ValueError(f"the network is on {self.device}, it cannot be timed on {dev}")
 
-        def once(n, args):
-            if func_name == "run":
-                return self.core.time(n)
-            begin = time.perf_counter()
-            for _ in range(n):
-                self.run_from_inputs(*args)
-            return (time.perf_counter() - begin) / n
-
-        def evaluate(*args):
-            unset = self.core.unset()
+        def start(given):
+            unset = self.core.unset() if func_name == "run" else ""
             if unset:
-                warnings.warn(f"the time is that of zeros as inputs: {unset} never set", stacklevel=2)
+                warnings.warn(f"the time is that of zeros as inputs: {unset} never set", stacklevel=4)
+            if func_name == "run_from_inputs":
+                self.run_from_inputs(*given)
             self.core.time(2)  # warm up, and capture where runs are replayed
-            results, n = [], max(1, int(number))
-            for r in range(int(repeat)):
-                seconds = once(n, args)
-                while min_repeat_ms and seconds * n * 1e3 < min_repeat_ms and n < 1 << 24:
-                    n = int(max(min_repeat_ms / 1e3 / max(seconds, 1e-9) + 1, n * 1.618)) + 1
-                    seconds = once(n, args)
-                results.append(seconds)
-                if cooldown_interval_ms and (r + 1) % repeats_to_cooldown == 0:
-                    time.sleep(cooldown_interval_ms / 1e3)
-            out = BenchmarkResult(results)
-            try:
-                out.mode = self.mode
-            except AttributeError:
-                pass
-            return out
+
+        def block(given, number, flush):
+            if func_name == "run":
+                return self.core.time(number, flush)
+            return time_calls(lambda: self.run_from_inputs(*given), self.device, number, flush)
+
+        timed = evaluator(start, block, *args, **options)
+
+        def evaluate(*given):
+            result = timed(*given)
+            result.mode = self.mode
+            return result
 
         return evaluate
 

@@ -7,11 +7,8 @@ import json
 import os
 import pathlib
 import re
-import time
 import warnings
 from collections.abc import Callable
-
-import numpy as np
 
 from nestsmith import _core
 
@@ -22,6 +19,7 @@ from . import library
 from .device import Device
 from .device import device as _device
 from .ndarray import NDArray
+from .timing import BenchmarkResult, evaluator, time_calls
 
 __all__ = [
     "Module",
@@ -35,51 +33,6 @@ __all__ = [
 ]
 
 _DEVICE_OF_KIND = {"c": 1, "cuda": 2, "opencl": 4}
-
-
-class BenchmarkResult:
-    """Result of a timing: `results` holds one mean time in seconds per repeat; `mean`, `median`, `min`, `max`, `std`
-    are over them."""
-
-    def __init__(self, results):
-        self.results = tuple(float(r) for r in results)
-        values = np.array(self.results) if self.results else np.array([np.nan])
-        self.mean, self.std = float(values.mean()), float(values.std())
-        self.median, self.min, self.max = float(np.median(values)), float(values.min()), float(values.max())
-
-    def __repr__(self):
-        return (
-            f"BenchmarkResult(min={self.min}, mean={self.mean}, median={self.median}, max={self.max}, std={self.std}, "
-            f"results={self.results})"
-        )
-
-    def __str__(self):
-        head = " ".join(f"{t:^12}" for t in ("mean (ms)", "median (ms)", "max (ms)", "min (ms)", "std (ms)"))
-        row = " ".join(f"{1e3 * v:^12.4f}" for v in (self.mean, self.median, self.max, self.min, self.std))
-        return f"Execution time summary:\n{head}\n{row}" + " " * 15
-
-
-def _check_int(name, value, least):
-    if int(value) != value or value < least:
-        raise ValueError(f"{name} is {value!r}, must be an integer of at least {least}")
-    return int(value)
-
-
-def _time_calls(call, device, number, min_repeat_ms, zero_limit):
-    """Seconds per call: blocks of `number` calls are added up until `min_repeat_ms`."""
-    total, runs, zeros, goal = 0.0, 0, 0, min_repeat_ms * 1e-3
-    while True:
-        device.sync()
-        start = time.perf_counter()
-        for _ in range(number):
-            call()
-        device.sync()
-        block = time.perf_counter() - start
-        total, runs, zeros = total + block, runs + number, zeros + (block <= 0)
-        if total >= goal or zeros >= zero_limit:
-            return total / runs
-        if block > 0:
-            number = int(min(max((goal - total) / (block / number) + 1, number), 1e6))
 
 
 class Module:
@@ -169,8 +122,8 @@ class Module:
     ):
         """A callable that times a function.
 
-        Called with the function's arguments it runs it once, then measures `repeat` times: blocks of `number` runs
-        are added up until `min_repeat_ms` have passed. Nothing is thrown away, so a long `min_repeat_ms` costs what it says.
+        Called with the function's arguments it runs it once, then measures `repeat` times. Networks
+        (``GraphModule.module.time_evaluator``) and sessions are timed in the same way.
 
         Parameters
         ----------
@@ -179,21 +132,22 @@ class Module:
         dev : Device
             Where the arguments are.
         number : int
-            Runs of a block.
+            Runs of a repeat, which are averaged.
         repeat : int
             How many times are measured; each is one entry of `BenchmarkResult.results`, in seconds per run.
-        min_repeat_ms : int
-            Blocks are added up until so many milliseconds have passed.
+        min_repeat_ms : float
+            A repeat that is shorter goes on with more runs until so many milliseconds are measured. All of them count.
         limit_zero_time_iterations : int
-            Accepted for compatibility.
-        cooldown_interval_ms : int
-            Pause between repeats.
+            A repeat also ends after so many measurements of 0 seconds.
+        cooldown_interval_ms : float
+            Pause after repeats.
         repeats_to_cooldown : int
-            Repeats between two pauses.
+            After which: the first one, and each so many later.
         cache_flush_bytes : int
-            Not 0: caches are flushed before each run.
-        f_preproc : str
-            ``"cache_flush_cpu_non_first_arg"`` does the same.
+            Not 0: caches are emptied before each run, whatever the number.
+        f_preproc : str or callable
+            A function that `nestsmith.register_func` has registered: called with the arguments before each repeat.
+            ``"cache_flush_cpu_non_first_arg"``: as `cache_flush_bytes`.
 
         Returns
         -------
@@ -203,32 +157,24 @@ class Module:
         ------
         AttributeError
             If there is no such function.
-        ValueError
-            If a number is too small or `f_preproc` is unknown.
+        TypeError, ValueError
+            If a number is none or too small, or `f_preproc` is unknown; it names the argument.
         """
-        number, repeat = _check_int("number", number, 1), _check_int("repeat", repeat, 1)
-        func = self.get_function(func_name, True)
-        dev = _device(dev)
-        flush = bool(cache_flush_bytes) or f_preproc == "cache_flush_cpu_non_first_arg"
-        if f_preproc not in ("", None, "cache_flush_cpu_non_first_arg"):
-            raise ValueError(f'f_preproc {f_preproc!r} is unknown; there is "cache_flush_cpu_non_first_arg"')
+        func, dev = self.get_function(func_name, True), _device(dev)
 
-        def evaluate(*args):
-            results = []
-            func(*args)  # warm-up; also reports wrong arguments before anything is timed
+        def start(args):
+            func(*args)
             dev.sync()
-            for i in range(repeat):
-                if hasattr(func, "timed"):  # the engine's own loop and the device's timer
-                    results.append(func.timed(args, number, min_repeat_ms, limit_zero_time_iterations, flush))
-                else:
-                    results.append(
-                        _time_calls(lambda: func(*args), dev, number, min_repeat_ms, limit_zero_time_iterations)
-                    )
-                if cooldown_interval_ms > 0 and i % repeats_to_cooldown == 0:
-                    time.sleep(cooldown_interval_ms * 1e-3)
-            return BenchmarkResult(results)
 
-        return evaluate
+        def block(args, number, flush):
+            if hasattr(func, "timed"):  # the engine's own loop and the device's timer
+                return func.timed(args, number, flush)
+            return time_calls(lambda: func(*args), dev, number, flush)
+
+        return evaluator(
+            start, block, number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown,
+            cache_flush_bytes, f_preproc,
+        )  # fmt: skip
 
     def export_library(self, file_name, fcompile=None, *, addons=None, workspace_dir=None, **kwargs):
         """Writes the module to a library that `load_module` reads; see `OperatorModule.export_library`.
@@ -300,10 +246,10 @@ class _Operator:
         program, buffers = self.prepare(args)
         program.run(buffers)
 
-    def timed(self, args, number, min_repeat_ms, zero_limit, flush):
-        """Seconds per run."""
+    def timed(self, args, number, flush):
+        """Mean seconds of `number` runs; flush: caches are emptied before each."""
         program, buffers = self.prepare(args)
-        return program.time(buffers, number, 1, min_repeat_ms, zero_limit, flush)[0]
+        return program.time(buffers, number, flush)
 
 
 class OperatorModule(Module):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from collections import namedtuple
 
+from ...auto_scheduler.cost import FAILED, seconds_of
 from ...auto_scheduler.measure import MeasureErrorNo as _Numbers
 
-__all__ = ["BuildResult", "MeasureErrorNo", "MeasureInput", "MeasureResult"]
+__all__ = ["BuildResult", "MeasureErrorNo", "MeasureInput", "MeasureResult", "flops_of"]
 
 
 class MeasureInput(namedtuple("MeasureInput", ["target", "task", "config"])):
@@ -65,6 +66,12 @@ class MeasureResult(namedtuple("MeasureResult", ["costs", "error_no", "all_cost"
 
     def __reduce__(self):
         return MeasureResult, (*self, self.extra)
+
+
+def flops_of(task, result):
+    """Operations per second of a result, 0 if it failed or holds a time that no run can have."""
+    seconds = seconds_of(result)
+    return task.flop / seconds if seconds < FAILED else 0.0
 
 
 # Numbers of what can go wrong; those of the auto-scheduler.

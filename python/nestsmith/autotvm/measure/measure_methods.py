@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import importlib
 import logging
-import math
-import numbers
 import time
 import warnings
 
 from ... import check
 from ...auto_scheduler import measure as engine
+from ...auto_scheduler.cost import NOTHING, rank_of
 from ...auto_scheduler.hardware import cores
 from ...auto_scheduler.measure import one_each
 from ...runtime.device import device
@@ -349,9 +348,9 @@ class _Batches:
         """A result that can be compared and written: costs that are no times have failed. Raises TypeError if it is none."""
         if not hasattr(result, "error_no"):
             raise TypeError(f"{type(self.runner).__name__}.run returned {result!r} for a candidate; it must be a MeasureResult")
-        if result.error_no or (len(result.costs) and all(isinstance(c, numbers.Real) and 0 < c < math.inf for c in result.costs)):
+        if result.error_no or rank_of(result) != NOTHING:
             return result
-        error = ValueError(f"{type(self.runner).__name__}.run measured {result.costs!r}; costs are seconds above 0")
+        error = ValueError(f"{type(self.runner).__name__}.run measured {result.costs!r}; costs are seconds, of at least 1e-10")
         return failure(MeasureErrorNo.UNKNOWN_ERROR, error, result.all_cost, result.timestamp)
 
 

@@ -6,11 +6,9 @@ elsewhere: only `EngineRunner.engine` differs).
 
 from __future__ import annotations
 
-import math
 import time
 
-import numpy as np
-
+from ...auto_scheduler.cost import NOTHING, rank_of
 from ...auto_scheduler.search_task import TuningOptions
 from ...auto_scheduler.session import Measurer, check_compilers
 from .measure import MeasureResult
@@ -63,7 +61,7 @@ class Pipeline:
         # whoever runs them elsewhere compares everything: a second run would travel once more
         self._measurer.check = self.check == "all" or (self.check == "best" and not self._measurer.local)
         self.overlaps = runner.overlaps or task.target.kind.device_type != CPU
-        self._best, self.arrived = math.inf, []
+        self._best, self.arrived = NOTHING, []
 
     def close(self):
         """Ends the processes."""
@@ -101,14 +99,13 @@ class Pipeline:
 
     def _verify(self, programs, results):
         """Runs what would become the best once more and compares its results; what is wrong there has failed."""
-        order = sorted((r for r in range(len(results)) if not results[r].error_no), key=lambda r: np.mean(results[r].costs))
-        for i in order:
-            cost = np.mean(results[i].costs)
-            if cost >= self._best:
+        ranks = [rank_of(r) for r in results]
+        for i in sorted(range(len(results)), key=ranks.__getitem__):
+            if ranks[i] >= self._best:
                 return
             p = programs[i]
             again = self._measurer.wait(self._measurer.submit(p.task, None, [p], verify=True))[0]
             if not again.error_no:
-                self._best = cost
+                self._best = ranks[i]
                 return
             results[i] = result_of(again)

@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from ... import check
+from ...auto_scheduler.cost import rank, rank_of
 from .tuner import Tuner
 
 __all__ = ["DropletTuner"]
@@ -104,9 +105,7 @@ class DropletTuner(Tuner):
         moved = False
         for inp, res in zip(inputs, results):
             self.visited.add(inp.config.index)
-            if res.error_no:
-                continue
-            if np.mean(res.costs) < np.mean(self.best_choice[2]) and differ(self.best_choice[2], res.costs, self.pvalue):
+            if rank_of(res) < rank(self.best_choice[2]) and differ(self.best_choice[2], res.costs, self.pvalue):
                 self.best_choice = (inp.config.index, self.space.point2knob(inp.config.index), list(res.costs))
                 moved = True
         if moved:

@@ -7,7 +7,8 @@ import random
 import numpy as np
 
 from ... import _core, check
-from .tuner import Tuner, flops_of
+from ..measure.measure import flops_of
+from .tuner import Tuner
 
 __all__ = ["GATuner"]
 

@@ -9,7 +9,8 @@ import numpy as np
 from ... import _core, check
 from ..env import GLOBAL_SCOPE
 from ..history import pairs_of
-from .tuner import Tuner, flops_of
+from ..measure.measure import flops_of
+from .tuner import Tuner
 
 __all__ = ["CostModel", "ModelOptimizer", "ModelBasedTuner"]
 

@@ -11,12 +11,12 @@ import tempfile
 import time
 from collections import Counter
 
-import numpy as np
-
 from ... import check
+from ...auto_scheduler.cost import NOTHING, rank_of
 from ..env import GLOBAL_SCOPE
 from ..log import as_json, load_from_file
 from ..measure import MeasureErrorNo, MeasureInput, create_measure_batch
+from ..measure.measure import flops_of
 from ..utils import format_si_prefix
 
 __all__ = ["Tuner"]
@@ -25,13 +25,6 @@ logger = logging.getLogger("autotvm")
 
 MAX_ERRORS_IN_A_ROW = 150
 MOST_TOLD = 300  # characters of an error
-
-
-def flops_of(task, result):
-    """Operations per second of a result, 0 if it failed."""
-    if result.error_no != MeasureErrorNo.NO_ERROR:
-        return 0.0
-    return task.flop / np.mean(result.costs)
 
 
 def space_of(task):
@@ -237,7 +230,7 @@ class _Run:
                 self.errors_in_row += 1
                 shown = "\n".join(dict.fromkeys(str(c) for c in res.costs))
                 self.errors.append(shown)
-            if flops > t.best_flops:
+            if rank_of(res) < (rank_of(t.best_measure_pair[1]) if t.best_measure_pair else NOTHING):
                 t.best_flops, t.best_config, t.best_measure_pair, t.best_iter = flops, inp.config, (inp, res), self.count + k
             logger.debug(
                 "No: %d\t%sFLOPS: %.2f/%.2f\tresult: %s\t%s",

@@ -11,9 +11,10 @@ from ... import _core, check
 from ...auto_scheduler import xgb_model
 from ...auto_scheduler.hardware import cores
 from ..measure import MeasureErrorNo
+from ..measure.measure import flops_of
 from .features import KINDS, FeatureCache, Features, row_of
 from .model_based_tuner import CostModel
-from .tuner import flops_of, space_of
+from .tuner import space_of
 
 __all__ = ["XGBoostCostModel"]
 
