@@ -35,7 +35,7 @@ endif
 PYTHON ?= python3
 PIPGROUPS ?= test
 STAMP := $(VENV)/.setup-$(subst $() ,-,$(PIPGROUPS))
-.PHONY: setup ext lib lib-rt ctest ctest-asan ctest-tsan test test-asan test-full demo lint tidy format format-check docs notebooks clean
+.PHONY: setup ext lib lib-rt ctest ctest-asan ctest-tsan test test-asan test-full test-tenth suite demo lint tidy format format-check docs notebooks clean
 setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@.ci/packages
@@ -49,19 +49,30 @@ demo:
 	@echo "building the engine (a minute the first time)"
 	@$(MAKE) --no-print-directory -s -j2 QUIET=1 ext
 	PYTHONPATH=python $(PY) -m nestsmith.demo
-# Tests of these folders neither time anything nor care for other processes: they run two files at a time.
-BESIDE := $(patsubst %,tests/%/,autotvm codegen conformance docs fuzz graph interp lower model operators relay schedule search te)
-ALONE := $(filter-out $(BESIDE) tests/c/ tests/data/,$(filter-out %__pycache__/,$(wildcard tests/*/))) $(wildcard tests/test_*.py)
+# Three files at a time on two cores, as some tests wait; those that take long come first. ALONE are tests of times: they have the
+# machine to themselves.
+ALONE := tests/measure/ tests/tune/test_lock.py tests/test_interpreter_lock.py
+FIRST := $(patsubst %,tests/%/,lower search tune rpc relay compile device)
+FOLDERS := $(FIRST) $(filter-out $(FIRST) tests/c/ tests/data/ %__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
+WORKERS ?= 3
 PYTEST = PYTHONPATH=python $(PY) -m pytest
+BESIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(filter-out $(ALONE),$(FOLDERS)) $(ALONE:%=--ignore=%)
 test: setup
 	@$(MAKE) --no-print-directory -s -j2 ext
-	$(PYTEST) -m "not full" -n 2 --dist loadfile $(BESIDE)
-	$(PYTEST) -m "not full" $(ALONE)
+	@.ci/timed "make test" $(MAKE) --no-print-directory suite MARKED='-m "not full"'
 test-full: setup
 	@$(MAKE) --no-print-directory -s -j2 ext
-	$(PYTEST) -n 2 --dist loadfile $(BESIDE)
-	$(PYTEST) $(ALONE)
+	@.ci/timed "make test-full" $(MAKE) --no-print-directory suite MARKED=
 	@$(MAKE) --no-print-directory test-asan
+suite:
+	$(PYTEST) $(MARKED) $(BESIDE)
+	$(PYTEST) $(MARKED) $(ALONE)
+# A tenth of the tests marked `full`, another one with each commit, as many of them as begin within MINUTES.
+TENTH ?= $(shell git rev-list --count HEAD 2>/dev/null || date +%-j)
+MINUTES ?= 6
+test-tenth: setup
+	@$(MAKE) --no-print-directory -s -j2 ext
+	@.ci/timed "tenth $(TENTH)" env $(PYTEST) -n 2 --dist worksteal --tenth $(TENTH) --minutes $(MINUTES) tests
 # missingReturn: the compilers check it, and cppcheck does not see Python.h (Py_RETURN_NONE and the like)
 CPPCHECK := cppcheck -q --error-exitcode=1 --inline-suppr --enable=warning,portability --suppress=missingInclude \
   --suppress=missingReturn '-DcJSON_ArrayForEach(e,a)=for(e=(a)->child;e;e=e->next)' -Icsrc -j2
@@ -154,7 +165,7 @@ ctest-asan:
 test-asan: setup
 	@mkdir -p $(BUILD)/asan/python/nestsmith
 	@$(ASAN_MAKE) EXT=$(BUILD)/asan/$(EXT) --no-print-directory -s -j2 ext
-	VENV="$(VENV)" BUILD="$(BUILD)" SAN_CC="$(CC)" FOLDERS="$(BESIDE) $(ALONE)" .ci/asan $(TESTS)
+	VENV="$(VENV)" BUILD="$(BUILD)" SAN_CC="$(CC)" FOLDERS="$(FOLDERS)" .ci/asan $(TESTS)
 # The parts that use threads (thread pool, search, training, compiling, measuring) under ThreadSanitizer.
 TSAN ?= base device measure race mlp search
 TSAN_TESTS := $(filter $(addprefix tests/c/test_,$(addsuffix .c,$(TSAN))),$(CTESTS))

@@ -9,7 +9,9 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 import traceback
+import zlib
 
 import pytest
 
@@ -22,10 +24,36 @@ os.environ["PYTHONPATH"] = os.pathsep.join([PACKAGE, str(ROOT / "tests"), *GIVEN
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so shells start what runs in the background; tests send it to themselves
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("NESTSMITH_VERIFY", "1")  # every program is verified after every pass; what is broken ends the process
+BEGIN = time.monotonic()
 
 
-def pytest_configure():
+def pytest_addoption(parser):
+    parser.addoption("--tenth", type=int, metavar="N", help="a tenth of the tests marked full: number N %% 10, in an order that N decides")
+    parser.addoption("--minutes", type=float, metavar="M", help="tests that have not begun after M minutes are skipped")
+
+
+def pytest_collection_modifyitems(config, items):
+    """The tenth goes by the names of tests, not by their places: a test that is added moves no other one."""
+    n = config.getoption("tenth")
+    if n is None:
+        return
+    digest = {item: zlib.crc32(item.nodeid.encode()) for item in items}
+    full = [x for x in items if x.get_closest_marker("full") and not x.get_closest_marker("long")]
+    chosen = [x for x in full if digest[x] % 10 == n % 10]
+    config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
+    items[:] = sorted(chosen, key=lambda x: zlib.crc32(str(n).encode(), digest[x]))
+
+
+def pytest_runtest_setup(item):
+    minutes = item.config.getoption("minutes")
+    if minutes and time.monotonic() > BEGIN + 60 * minutes:
+        pytest.skip(f"{minutes:g} minutes are over")
+
+
+def pytest_configure(config):
     """Without NVRTC the tests that compile kernels for CUDA are skipped; where NESTSMITH_CI is set it has to be there."""
+    if config.option.markexpr == "not full":
+        os.environ["NESTSMITH_SHORT"] = "1"  # helpers.check_passes
     if not os.environ.get("NESTSMITH_CI"):
         return
     from nestsmith import _core

@@ -7,6 +7,7 @@ import re
 import subprocess
 import threading
 import time
+import zlib
 
 import numpy as np
 
@@ -108,14 +109,18 @@ def _equal(got, want, tolerance):
     return bool(tolerance) and got.dtype == "float32" and np.abs(got - want).max() <= tolerance * np.abs(want).max()
 
 
-def stages(state, target):
-    """The stages at which a program differs from the stage before: its loops, the passes that change it, and its kernels."""
-    return ("loops", *re.findall("^== (.+)", _core.lower_text(state, "passes", target), re.M), "program")
+def stages(state, target, every=True):
+    """The stages at which a program differs from the stage before: its loops, the passes that change it, and its kernels.
+    Not every: a third of the passes, which one is decided by the text of the program."""
+    text = _core.lower_text(state, "passes", target)
+    passes = re.findall("^== (.+)", text, re.M)
+    return ("loops", *(passes if every else passes[zlib.crc32(text.encode()) % 3 :: 3]), "program")
 
 
 def check_passes(schedule, target, arrays, tensors=None, tolerance=0.0):
-    """Runs a program after every pass that changes it in the checking interpreter; returns what it finds, and which results
-    differ from the evaluation without a schedule. ValueError if the schedule is refused.
+    """Runs a program after every pass that changes it in the checking interpreter (where tests marked `full` are left out, after
+    a third of them); returns what it finds, and which results differ from the evaluation without a schedule. ValueError if the
+    schedule is refused.
 
     schedule: a _core.Schedule, with the tensors that are its arguments, or a _core.State; arrays: one per tensor.
     """
@@ -129,7 +134,7 @@ def check_passes(schedule, target, arrays, tensors=None, tolerance=0.0):
         return [x.view("uint16") if x.dtype.name == "bfloat16" else x for x in values]
 
     _core.interp_dag(dag, plain(want))
-    for stage in stages(state, target):
+    for stage in stages(state, target, every=not os.environ.get("NESTSMITH_SHORT")):
         got = [x.copy() for x in arrays]
         for t, x in zip(dag.tensors, got):
             if not t.op.is_placeholder:

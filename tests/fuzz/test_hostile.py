@@ -81,6 +81,7 @@ def test_hostile_products(tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.long
 def test_a_thousand_hostile_records(tmp_path):
     check(campaign(1000, tmp_path), 100)
 

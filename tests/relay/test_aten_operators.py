@@ -20,6 +20,7 @@ def test_chosen(name):
 
 
 @pytest.mark.full
+@pytest.mark.long
 def test_compiled():
     for name in CHOSEN:
         found = set(run(name, most=2, build=True)[1])
@@ -28,6 +29,7 @@ def test_compiled():
 
 
 @pytest.mark.full
+@pytest.mark.long
 def test_nothing_is_wrong():
     rows = dict(run(name, most=2) for name in operators())
     wrong = {n: v for n, v in rows.items() if any(x.startswith("wrong") for x in v)}

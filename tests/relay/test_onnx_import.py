@@ -41,6 +41,7 @@ def test_a_part_of_the_standard():
 
 
 @pytest.mark.full
+@pytest.mark.long
 def test_the_whole_standard():
     assert verdicts(cases()) >= 1475
 

@@ -116,7 +116,7 @@ def run_and_kill(closing, args, moment):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=[pytest.mark.full, pytest.mark.long])])
 def test_killed_at_any_moment(tmp_path, monkeypatch, closing, overlap, kills):
     """SIGKILL at random moments, half of them while a record is being written; some resumed runs are killed, too."""
     monkeypatch.setattr(auto_scheduler.TaskScheduler, "_overlap", lambda self: overlap)

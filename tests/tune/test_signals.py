@@ -138,6 +138,7 @@ def test_a_hangup_that_is_ignored_ends_nothing(tmp_path, closing):
 
 
 @pytest.mark.full
+@pytest.mark.long
 def test_soak(tmp_path):
     """200 runs, each ended by a signal, half of them beside processes that are killed and stopped and files that vanish."""
     times, problems, acts, records = soak_lanes(tmp_path / "soak", 200, 1)
