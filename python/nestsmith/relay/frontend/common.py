@@ -468,8 +468,8 @@ def pad(x, begins, ends, mode="constant", value=0):
     width = [(max(b, 0), max(e, 0)) for b, e in zip(begins, ends)]
     if not any(map(any, width)):
         return x
-    if mode == "constant":
-        return nn.pad(x, width, value)
+    if mode == "constant":  # the operator's numbers are float32
+        return nn.pad(x, width, value if float(np.float32(value)) == value else scalar(value, x))
     if mode in ("edge", "reflect") and all(max(w) < max(n, 2) for w, n in zip(width, shape_of(x))):
         return nn.pad(x, width, pad_mode=mode)
     for axis, (b, e) in enumerate(width):

@@ -16,6 +16,7 @@ from ..expr import Expr, Function, Tuple, TupleWrapper, free_vars, var
 from ..infer import infer_type
 from ..module import IRModule
 from .aten import ATEN
+from .common import cast
 from .compare import Comparison
 from .onnx import from_onnx
 from .values import Unsupported, array, dtype_of, named, shape_of
@@ -300,8 +301,8 @@ def _prepared(torch, program, table):
             f"{found[0]!r} has the shape ({', '.join(map(str, found[1]))}): networks have fixed shapes. Give example_inputs with the "
             "sizes that it shall have, or export the model without dynamic_shapes"
         )
-    if _entangled(program):
-        program = program.run_decompositions({})
+    if _entangled(program) or any(_key(n.target) == "wrap_with_autocast" for n in program.graph.nodes):
+        program = program.run_decompositions({})  # which also writes the casts of autocast out
     missing = None
     while missing != (now := {n.target for n in _unknown(program, table)}) and now:
         missing = now
@@ -486,6 +487,8 @@ class _Program:
         value = node.meta.get("val")
         if isinstance(out, list) and not isinstance(value, (list, tuple)):
             out = out[0]  # PyTorch's and ours differ in the results that nobody reads
+        if _writes(node) and isinstance(out, Expr) and value is not None:
+            out = cast(out, _dtype(value.dtype))  # what is written to keeps its type
         for o, v in zip(out, value) if isinstance(out, list) else [(out, value)]:
             if isinstance(o, Expr):
                 self._fits(o, v)

@@ -1,8 +1,8 @@
 """Converters of PyTorch's operators: plain functions with the arguments of their schemas, in one table.
 
-Tensors arrive as expressions (known ones as constants), everything else as Python values, element types by our names. A
-converter that PyTorch's own type rules concern brings its arguments to one type itself; the importer compares every result with
-the shape and the type that PyTorch computed.
+Tensors arrive as expressions (known ones as constants), everything else as Python values, element types by our names. Where
+a row has `types` (:class:`promotion.Types`), its operands have been brought to one type by PyTorch's rules. The importer compares
+every result with the shape and the type that PyTorch computed.
 """
 
 from __future__ import annotations

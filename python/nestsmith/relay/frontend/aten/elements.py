@@ -12,9 +12,10 @@ from ... import op as relay
 from ...expr import Expr
 from ...op import nn
 from .. import common as c
-from ..values import array, dtype_of, known, rank_of, shape_of
+from ..values import dtype_of, known, rank_of, shape_of
 from .moving import split_sizes
-from .table import ATEN, as_type, aten, each, real, result_type, together
+from .promotion import PAIR, REAL, STEPS, Types, constant, fitting, is_single, promoted, result_type
+from .table import ATEN, aten, each
 
 # ---- element by element ----
 
@@ -23,27 +24,13 @@ for _n in ("abs", "neg:negative", "floor", "ceil", "trunc"):
     aten(_aten)(lambda x, f=getattr(relay, _ours or _aten): f(x))
 for _n in ("exp", "log", "log2", "log10", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos",
            "atan", "asinh", "acosh", "atanh"):  # fmt: skip
-    aten(_n)(lambda x, f=getattr(relay, _n): f(real(x)))
+    aten(_n, types=REAL)(lambda x, f=getattr(relay, _n): f(x))
 each(
     {
         "relu": nn.relu,
         "relu6": lambda x: relay.clip(x, 0, 6),
-        "silu": lambda x: c.activation("Silu", x),
-        "mish": lambda x: c.activation("Mish", x),
-        "selu": lambda x: c.activation("Selu", x),
-        "hardsigmoid": lambda x: c.activation("HardSigmoid", x, 1 / 6, 0.5),
-        "hardswish": lambda x: c.activation("HardSwish", x),
-        "log_sigmoid": lambda x: relay.negative(c.softplus(relay.negative(x))),
-        "softsign": lambda x: c.activation("Softsign", x),
         "sign sgn": lambda x: x if dtype_of(x) == "bool" else relay.sign(x),
-        "signbit": lambda x: relay.less(_copysign(c.scalar(1, real(x)), x), c.scalar(0, real(x))),
         "square": lambda x: relay.multiply(x, x) if dtype_of(x) != "bool" else relay.cast(x, "int64"),
-        "reciprocal": lambda x: relay.divide(c.scalar(1, real(x)), real(x)),
-        "log1p": lambda x: relay.log(relay.add(c.scalar(1, real(x)), real(x))),
-        "expm1": lambda x: relay.subtract(relay.exp(real(x)), c.scalar(1, real(x))),
-        "exp2": lambda x: relay.exp(relay.multiply(real(x), c.scalar(math.log(2), real(x)))),
-        "erfc special_erfc": lambda x: relay.subtract(c.scalar(1, real(x)), relay.erf(real(x))),
-        "angle": lambda x: relay.where(relay.less(x, c.scalar(0, x)), c.scalar(math.pi, real(x)), relay.multiply(real(x), c.scalar(0, real(x)))),
         "isnan": lambda x: relay.not_equal(x, x),
         "isinf": lambda x: relay.equal(relay.abs(x), c.scalar(np.inf, x)) if is_float(dtype_of(x)) else relay.not_equal(x, x),
         "isfinite": lambda x: relay.less(relay.abs(x), c.scalar(np.inf, x)) if is_float(dtype_of(x)) else relay.equal(x, x),
@@ -52,6 +39,29 @@ each(
         "alias clone contiguous detach lift_fresh lift_fresh_copy positive": lambda x, *_, **__: x,
     },
     lambda f: f,
+)
+each(
+    {
+        "silu": lambda x: c.activation("Silu", x),
+        "mish": lambda x: c.activation("Mish", x),
+        "selu": lambda x: c.activation("Selu", x),
+        "hardsigmoid": lambda x: c.activation("HardSigmoid", x, 1 / 6, 0.5),
+        "hardswish": lambda x: c.activation("HardSwish", x),
+        "log_sigmoid": lambda x: relay.negative(c.softplus(relay.negative(x))),
+        "softsign": lambda x: c.activation("Softsign", x),
+        "log1p": lambda x: relay.log(relay.add(c.scalar(1, x), x)),
+        "expm1": lambda x: relay.subtract(relay.exp(x), c.scalar(1, x)),
+        "exp2": lambda x: relay.power(c.scalar(2, x), x),
+        "erfc special_erfc": lambda x: relay.subtract(c.scalar(1, x), relay.erf(x)),
+        "angle": lambda x: relay.where(relay.less(x, c.scalar(0, x)), c.scalar(math.pi, x), relay.multiply(x, c.scalar(0, x))),
+    },
+    lambda f: f,
+    STEPS,
+)
+each(
+    {"reciprocal": lambda x: relay.divide(c.scalar(1, x), x), "signbit": lambda x: relay.less(_copysign(c.scalar(1, x), x), c.scalar(0, x))},
+    lambda f: f,
+    REAL,
 )
 
 
@@ -62,12 +72,12 @@ def _dropout(x, p, train):
     return x
 
 
-@aten("gelu")
+@aten("gelu", types=STEPS)
 def _gelu(x, approximate="none"):
     return c.gelu(x, approximate == "tanh")
 
 
-@aten("elu")
+@aten("elu", types=Types("x", "alpha scale input_scale", wide="alpha scale input_scale", steps=True))
 def _elu(x, alpha=1.0, scale=1.0, input_scale=1.0):
     if input_scale != 1:
         raise OpNotImplemented(f"input_scale={input_scale} is not supported")
@@ -75,12 +85,12 @@ def _elu(x, alpha=1.0, scale=1.0, input_scale=1.0):
     return relay.multiply(y, c.scalar(scale, y)) if scale != 1 else y
 
 
-@aten("celu")
+@aten("celu", types=Types("x", "alpha", wide="alpha", steps=True))
 def _celu(x, alpha=1.0):
     return c.activation("Celu", x, alpha)
 
 
-@aten("leaky_relu")
+@aten("leaky_relu", types=Types("x", "slope", wide="slope"))
 def _leaky(x, slope=0.01):
     return nn.leaky_relu(x, slope)
 
@@ -94,27 +104,28 @@ def _prelu(x, weight):
 
 @aten("hardtanh")
 def _hardtanh(x, low=-1.0, high=1.0):
-    return relay.clip(x, low, high)
+    kind = dtype_of(x)
+    return _clamp(x, *((low, high) if is_float(kind) else (int(low), int(high))))
 
 
-@aten("threshold")
+@aten("threshold", types=Types("x", "threshold value", fits="threshold value"))
 def _threshold(x, threshold, value):
     return relay.where(relay.greater(x, c.scalar(threshold, x)), x, c.scalar(value, x))
 
 
-@aten("softplus")
+@aten("softplus", types=Types("x", "beta threshold", wide="beta threshold", steps=True))
 def _softplus(x, beta=1.0, threshold=20.0):
     y = c.softplus(x, beta)
     return y if beta * threshold >= 20 else relay.where(relay.greater(relay.multiply(x, c.scalar(beta, x)), c.scalar(threshold, x)), x, y)
 
 
-@aten("glu")
+@aten("glu", types=STEPS)
 def _glu(x, dim=-1):
     a, b = split_sizes(x, [shape_of(x)[dim] // 2] * 2, dim)
     return relay.multiply(a, relay.sigmoid(b))
 
 
-@aten("round")
+@aten("round", types=Types("x", steps=True))
 def _round(x, decimals=0):
     if not decimals:
         return c.round_even(x)
@@ -127,29 +138,27 @@ def _round(x, decimals=0):
 # ---- two operands ----
 
 
-def _arithmetic(f):
-    def convert(x, y, alpha=1):
-        x, y = together(x, y)
-        return f(x, y if alpha == 1 else relay.multiply(y, c.scalar(alpha, y)))
+_SCALED = Types("x y", "alpha", steps="alpha", fits="alpha")
 
-    return convert
+
+def _of_two(f):
+    return lambda x, y: f(x, y)
+
+
+def _scaled(f):
+    return lambda x, y, alpha=1: f(x, y if alpha == 1 else relay.multiply(y, c.scalar(alpha, y)))
 
 
 def _truth(f):
-    return lambda x, y: f(*(c.cast(v, "bool") for v in together(x, y)))
+    return lambda x, y: f(c.cast(x, "bool"), c.cast(y, "bool"))
 
 
 def _bits(logical, bitwise):
-    def convert(x, y):
-        x, y = together(x, y)
-        return (logical if dtype_of(x) == "bool" else bitwise)(x, y)
-
-    return convert
+    return lambda x, y: (logical if dtype_of(x) == "bool" else bitwise)(x, y)
 
 
 def _compare(f):
     def convert(x, y):
-        x, y = together(x, y)
         if dtype_of(x) == "bool":
             x, y = relay.cast(x, "int8"), relay.cast(y, "int8")
         return f(x, y)
@@ -157,27 +166,44 @@ def _compare(f):
     return convert
 
 
-each({"add": relay.add, "sub subtract": relay.subtract}, _arithmetic)
-each({"mul multiply": relay.multiply, "maximum": relay.maximum, "minimum": relay.minimum}, _arithmetic)
+def _logical(f, of_truth):
+    """`f`, of truth values another operator."""
+    return lambda x, y: (of_truth if dtype_of(x) == "bool" else f)(x, y)
+
+
+each({"add": _logical(relay.add, relay.logical_or), "sub subtract": relay.subtract}, _scaled, _SCALED)
+each({"mul multiply": _logical(relay.multiply, relay.logical_and)}, _of_two, Types("x y", wide="y"))
+each({"maximum": _logical(relay.maximum, relay.logical_or), "minimum": _logical(relay.minimum, relay.logical_and)}, _of_two, PAIR)
 each({"eq": relay.equal, "ne": relay.not_equal, "lt": relay.less, "le": relay.less_equal, "gt": relay.greater,
-        "ge": relay.greater_equal}, _compare)  # fmt: skip
-each({"logical_and": relay.logical_and, "logical_or": relay.logical_or, "logical_xor": relay.logical_xor}, _truth)
+        "ge": relay.greater_equal}, _compare, PAIR)  # fmt: skip
+each({"logical_and": relay.logical_and, "logical_or": relay.logical_or, "logical_xor": relay.logical_xor}, _truth, PAIR)
 for _n in ("and", "or", "xor"):
-    aten(f"bitwise_{_n}", f"__{_n}__")(_bits(getattr(relay, f"logical_{_n}"), getattr(relay, f"bitwise_{_n}")))
+    aten(f"bitwise_{_n}", f"__{_n}__", types=PAIR)(_bits(getattr(relay, f"logical_{_n}"), getattr(relay, f"bitwise_{_n}")))
 
 
 @aten("rsub")
 def _rsub(x, y, alpha=1):
-    return ATEN["aten::sub"](y, x if alpha == 1 else relay.multiply(x, c.scalar(alpha, x)))
+    return ATEN["aten::sub"](y, x, alpha)
 
 
 @aten("div", "divide", "true_divide")
 def _div(x, y, rounding_mode=None):
-    x, y = together(x, y, real=rounding_mode is None)
+    if rounding_mode is None:
+        return _true_quotient(x, y)
+    # Of two tensors PyTorch rounds the quotient to 16 bits before it is cut.
+    return (_whole_quotient if rounding_mode == "floor" or is_single(y) else _cut_quotient)(x, y, rounding_mode)
+
+
+_true_quotient = promoted(lambda x, y: relay.divide(x, y), Types("x y", real=True, wide="y"))
+
+
+def _whole(x, y, rounding_mode):
     if rounding_mode == "floor":
         return relay.floor(relay.divide(x, y)) if is_float(dtype_of(x)) else relay.floor_divide(x, y)
-    out = relay.divide(x, y)
-    return relay.trunc(out) if rounding_mode == "trunc" and is_float(dtype_of(x)) else out
+    return relay.trunc(relay.divide(x, y)) if is_float(dtype_of(x)) else relay.divide(x, y)
+
+
+_whole_quotient, _cut_quotient = promoted(_whole, Types("x y", wide="y", steps=True)), promoted(_whole, PAIR)
 
 
 @aten("floor_divide")
@@ -185,31 +211,66 @@ def _floor_divide(x, y):
     return _div(x, y, "floor")
 
 
-@aten("remainder")
+@aten("remainder", types=Types("x y", steps=True))
 def _remainder(x, y):
-    return relay.floor_mod(*together(x, y))
+    return relay.floor_mod(x, y)
 
 
-@aten("fmod")
+@aten("fmod", types=Types("x y", steps=True))
 def _fmod(x, y):
-    return relay.mod(*together(x, y))
+    return relay.mod(x, y)
 
 
-@aten("pow")
+@aten("pow", types=Types("x y", steps=True, fits="y"))
 def _pow(x, y):
-    kind = result_type([x, y])
-    if not is_float(kind) and not isinstance(y, int):
-        raise OpNotImplemented("integers to the power of tensors are not supported")
-    x = as_type(x, kind)
-    y = y if isinstance(y, Expr) else array(y, "float32" if is_float(kind) else kind)
-    return c.power(x if rank_of(x) or not known(x) else c.expand(x, shape_of(y)), y)
+    if is_float(dtype_of(x)):
+        return c.power(x if rank_of(x) or not known(x) else c.expand(x, shape_of(y)), y)
+    return _whole_power(x, y)
+
+
+def _whole_power(x, y):
+    """Integers to integers: products of the squares x, x^2, x^4, ... that the bits of y ask for. Of negative powers only those of 1
+    and -1 are whole; the others are 0."""
+    kind, one = dtype_of(x), c.scalar(1, x)
+    if kind == "bool":
+        return relay.logical_or(x, relay.logical_not(y))
+    exponent = int(y.numbers.item()) if known(y) and y.data.size == 1 else None
+    if exponent is not None and exponent < 0:
+        raise ValueError(f"integers to the power {exponent}: PyTorch has none of integers to negative powers")
+    out, square = None, x
+    for bit in range(int(exponent).bit_length() if exponent is not None else np.iinfo(kind).bits - (kind[0] != "u")):
+        if exponent is None:
+            odd = relay.not_equal(relay.bitwise_and(y, c.scalar(1 << bit, y)), c.scalar(0, y))
+            factor = relay.where(odd, square, one)
+        else:
+            factor = square if exponent >> bit & 1 else None
+        out = factor if out is None else out if factor is None else relay.multiply(out, factor)
+        square = c.now(relay.multiply(square, square))
+    if exponent is not None:
+        return c.expand(one, shape_of(x)) if out is None else out
+    if kind[0] == "u":
+        return out
+    odd = relay.not_equal(relay.bitwise_and(y, one), c.scalar(0, y))
+    sign = relay.where(odd, x, one)
+    unit = relay.equal(relay.abs(x), one)
+    return relay.where(relay.less(y, c.scalar(0, y)), relay.where(unit, sign, c.scalar(0, x)), out)
 
 
 @aten("clamp", "clip")
 def _clamp(x, min=None, max=None):
     kind = result_type([v for v in (x, min, max) if v is not None])
-    bounds = [as_type(v, kind) if isinstance(v, Expr) else v for v in (min, max)]
-    return c.clip(as_type(x, kind), *bounds)
+    return _clamped(x, _bound(min, kind, -1), _bound(max, kind, 1))
+
+
+def _bound(v, kind, side):
+    """A bound of integers, None if it lies beyond all of them."""
+    if v is None or isinstance(v, Expr) or kind == "bool" or is_float(kind):
+        return v
+    limits = np.iinfo(kind)
+    return None if (v < limits.min if side < 0 else v > limits.max) else v
+
+
+_clamped = promoted(lambda x, min, max: c.clip(x, min, max), Types("x min max", fits="min max"))
 
 
 @aten("clamp_min")
@@ -224,28 +285,45 @@ def _clamp_max(x, max):
 
 @aten("where")
 def _where(condition, x, y):
-    x, y = together(x, y)
-    return relay.where(condition, x, y)
+    kind = result_type([x, y])
+    if not is_float(kind):  # PyTorch refuses integers that do not fit, and not floats
+        x, y = (v if isinstance(v, Expr) else fitting(v, kind, "a choice of where") for v in (x, y))
+    return _chosen(c.cast(condition, "bool"), x, y)
+
+
+_chosen = promoted(lambda condition, x, y: relay.where(condition, x, y), PAIR)
 
 
 @aten("masked_fill")
 def _masked_fill(x, mask, value):
-    return relay.where(mask, as_type(value, dtype_of(x)), x)
+    value = c.cast(value, dtype_of(x)) if isinstance(value, Expr) else constant(value, dtype_of(x), "value")
+    return relay.where(c.cast(mask, "bool"), value, x)
 
 
-@aten("lerp")
+@aten("lerp", types=Types("x y weight", wide="weight", steps=True))
 def _lerp(x, y, weight):
-    return relay.add(x, relay.multiply(as_type(weight, dtype_of(x)), relay.subtract(y, x)))
+    """From the nearer end, so that a weight of 1 gives it exactly."""
+    gap, one = relay.subtract(y, x), c.scalar(1, x)
+    first = relay.add(x, relay.multiply(weight, gap))
+    last = relay.subtract(y, relay.multiply(gap, relay.subtract(one, weight)))
+    if known(weight) and weight.data.size == 1:
+        return first if abs(weight.numbers.item()) < 0.5 else last
+    return relay.where(relay.less(relay.abs(weight), c.scalar(0.5, weight)), first, last)
 
 
-@aten("addcmul")
+_PRODUCT = Types("x a b", "value", wide="value", steps=True, fits="value")
+
+
+@aten("addcmul", types=_PRODUCT)
 def _addcmul(x, a, b, value=1):
-    return relay.add(x, relay.multiply(c.scalar(value, x), relay.multiply(a, b)))
+    a = a if value == 1 else relay.multiply(c.scalar(value, a), a)
+    return relay.add(x, relay.multiply(a, b))
 
 
-@aten("addcdiv")
+@aten("addcdiv", types=_PRODUCT)
 def _addcdiv(x, a, b, value=1):
-    return relay.add(x, relay.divide(relay.multiply(c.scalar(value, x), a), b))
+    a = a if value == 1 else relay.multiply(c.scalar(value, a), a)
+    return relay.add(x, relay.divide(a, b))
 
 
 @aten("to.dtype", "to.prim_dtype", "type_as", "to.other")
@@ -263,9 +341,8 @@ def _to_layout(x, *_, dtype=None, **__):
     return x if dtype is None else c.cast(x, dtype)
 
 
-@aten("atan2", "arctan2")
+@aten("atan2", "arctan2", types=Types("y x", real=True, steps=True))
 def _atan2(y, x):
-    y, x = together(y, x, real=True)
     zero, half = c.scalar(0, x), c.scalar(math.pi / 2, x)
     turn = relay.where(relay.less(y, zero), c.scalar(-math.pi, x), c.scalar(math.pi, x))
     at = relay.atan(relay.divide(y, x))
@@ -273,43 +350,40 @@ def _atan2(y, x):
     return relay.where(relay.equal(x, zero), relay.multiply(relay.sign(y), half), at)
 
 
-@aten("hypot")
+@aten("hypot", types=Types("x y", steps=True))
 def _hypot(x, y):
-    x, y = together(x, y)
     return relay.sqrt(relay.add(relay.multiply(x, x), relay.multiply(y, y)))
 
 
-@aten("copysign")
+@aten("copysign", types=Types("x y", real=True))
 def _copysign(x, y):
-    x, y = together(x, y, real=True)
     zero, size = c.scalar(0, y), relay.abs(x)
     told = relay.where(relay.equal(y, zero), relay.divide(c.scalar(1, y), y), y)  # the sign of a zero
     return relay.where(relay.less(told, zero), relay.negative(size), size)
 
 
-@aten("ldexp")
+@aten("ldexp", types=Types("x y", real=True, steps=True))
 def _ldexp(x, y):
-    x, y = together(x, y, real=True)
-    return relay.multiply(x, ATEN["aten::exp2"](y))
+    return relay.multiply(x, relay.power(c.scalar(2, x), y))
 
 
 def _but_nan(f):
     """An extreme of two that leaves a NaN out."""
 
     def convert(x, y):
-        x, y = together(x, y)
+        if not is_float(dtype_of(x)):
+            return f(x, y)
         return relay.where(relay.not_equal(x, x), y, relay.where(relay.not_equal(y, y), x, f(x, y)))
 
     return convert
 
 
-each({"fmax": relay.maximum, "fmin": relay.minimum}, _but_nan)
+each({"fmax": ATEN["aten::maximum"], "fmin": ATEN["aten::minimum"]}, _but_nan, PAIR)
 
 
 def _shift(f):
     def convert(x, y):
         """Of more bits than there are, and of less than none, nothing is left but the sign of what goes right."""
-        x, y = together(x, y)
         zero, most = c.scalar(0, y), c.scalar(int(dtype_of(x).lstrip("uint")) - 1, y)
         beyond = relay.logical_or(relay.less(y, zero), relay.greater(y, most))
         out = f(x, relay.where(beyond, most, y))
@@ -318,4 +392,4 @@ def _shift(f):
     return convert
 
 
-each({"bitwise_left_shift __lshift__": relay.left_shift, "bitwise_right_shift __rshift__": relay.right_shift}, _shift)
+each({"bitwise_left_shift __lshift__": relay.left_shift, "bitwise_right_shift __rshift__": relay.right_shift}, _shift, PAIR)

@@ -49,7 +49,7 @@ def _addbmm(bias, a, b, beta=1, alpha=1):
 
 @aten("outer")
 def _outer(a, b):
-    return relay.multiply(relay.expand_dims(a, 1), relay.expand_dims(b, 0))
+    return ATEN["aten::mul"](relay.expand_dims(a, 1), relay.expand_dims(b, 0))
 
 
 @aten("scaled_dot_product_attention")

@@ -8,10 +8,12 @@ import numpy as np
 
 from ....error import OpNotImplemented
 from ... import op as relay
+from ...expr import Expr
 from ...op import nn
 from .. import common as c
 from ..values import array, dtype_of, known, rank_of, shape_of
-from .table import as_type, aten, lifted, listed, per_axis, together
+from .promotion import Types, as_type, constant, fitting
+from .table import aten, lifted, listed, per_axis
 
 # ---- moving data ----
 
@@ -92,16 +94,18 @@ def _repeat_interleave(x, repeats, dim=None, output_size=None):
     return relay.repeat(relay.reshape(x, (-1,)) if dim is None else x, repeats, 0 if dim is None else dim % rank_of(x))
 
 
-@aten("cat", "concat", "concatenate")
+_JOINED = Types("tensors")
+
+
+@aten("cat", "concat", "concatenate", types=_JOINED)
 def _cat(tensors, dim=0):
     tensors = [t for t in tensors if shape_of(t) != (0,)]
-    tensors = together(*tensors)
     return relay.concatenate(tensors, dim) if len(tensors) > 1 else tensors[0]
 
 
-@aten("stack")
+@aten("stack", types=_JOINED)
 def _stack(tensors, dim=0):
-    return relay.stack(together(*tensors), dim)
+    return relay.stack(tensors, dim)
 
 
 @aten("slice")
@@ -198,7 +202,7 @@ def _pad(x, pad, mode="constant", value=None):
     begins, ends = [0] * rank, [0] * rank
     for i in range(len(pad) // 2):
         begins[rank - 1 - i], ends[rank - 1 - i] = pad[2 * i], pad[2 * i + 1]
-    return c.pad(x, begins, ends, _PAD[mode], value or 0)
+    return c.pad(x, begins, ends, _PAD[mode], fitting(value or 0, dtype_of(x), "value"))
 
 
 aten("constant_pad_nd")(lambda x, pad, value=0: _pad(x, pad, "constant", value))
@@ -222,9 +226,14 @@ def _tril(x, diagonal=0):
     return c.triangle(x, diagonal, False)
 
 
+def _of_type(value, x):
+    """A value that is written into `x`."""
+    return as_type(value, dtype_of(x)) if isinstance(value, Expr) else constant(value, dtype_of(x), "value")
+
+
 @aten("fill")
 def _fill(x, value):
-    return c.expand(as_type(value, dtype_of(x)), shape_of(x))
+    return c.expand(_of_type(value, x), shape_of(x))
 
 
 @aten("copy")
@@ -331,7 +340,7 @@ def _scatter(x, dim, index, src, reduction="none", reduce=None):
         return relay.cast(_scatter(relay.cast(x, "int8"), dim, index, relay.cast(src, "int8"), reduction), "bool")
     if not rank_of(x):
         return relay.reshape(_scatter(lifted(x), dim, index, src, reduction), ())
-    index, src = lifted(index), as_type(src, dtype_of(x))
+    index, src = lifted(index), _of_type(src, x)
     shape = shape_of(index)
     if rank_of(src):  # what lies beyond the index is not used
         src = c.slice_axes(src, range(len(shape)), [0] * len(shape), shape, [1] * len(shape))

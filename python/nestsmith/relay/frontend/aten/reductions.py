@@ -12,7 +12,8 @@ from ... import op as relay
 from ...expr import Expr
 from .. import common as c
 from ..values import array, dtype_of, rank_of, shape_of
-from .table import ATEN, aten, listed, real, scaled, together, with_axis
+from .promotion import STEPS, Types, promoted
+from .table import ATEN, aten, listed, scaled, with_axis
 
 # ---- reductions ----
 
@@ -112,7 +113,10 @@ def _var_mean(x, dim=None, unbiased=None, keepdim=False, correction=None):
 
 @aten("linalg_vector_norm", "norm")
 def _norm(x, ord=2, dim=None, keepdim=False, dtype=None):
-    x, axes = c.cast(x, dtype or dtype_of(x)), listed(dim)
+    return _length(c.cast(x, dtype or dtype_of(x)), ord, listed(dim), keepdim)
+
+
+def _root_of_powers(x, ord, axes, keepdim):
     ord = 2 if ord is None else float(ord)
     if ord == 2:
         return relay.sqrt(c.reduce("sum", relay.multiply(x, x), axes, keepdim))
@@ -123,9 +127,11 @@ def _norm(x, ord=2, dim=None, keepdim=False, dtype=None):
     return relay.power(c.reduce("sum", relay.power(relay.abs(x), c.scalar(ord, x)), axes, keepdim), c.scalar(1 / ord, x))
 
 
-@aten("logsumexp")
+_length = promoted(_root_of_powers, Types("x", steps=True))
+
+
+@aten("logsumexp", types=STEPS)
 def _logsumexp(x, dim, keepdim=False):
-    x = real(x)
     return relay.logsumexp(x, c.axes_of(listed(dim), rank_of(x)), keepdim)
 
 
@@ -161,7 +167,7 @@ aten("argsort.stable")(lambda x, stable, dim=-1, descending=False: _argsort(x, d
 
 @aten("dist")
 def _dist(x, y, p=2):
-    return _norm(relay.subtract(*together(x, y)), p)
+    return _norm(ATEN["aten::sub"](x, y), p)
 
 
 @aten("cdist", "_cdist_forward")
@@ -227,12 +233,11 @@ aten("cummax")(_running_most(relay.greater_equal))
 aten("cummin")(_running_most(relay.less_equal))
 
 
-@aten("searchsorted.Tensor", "searchsorted.Scalar")
+@aten("searchsorted.Tensor", "searchsorted.Scalar", types=Types("sequence value"))
 def _searchsorted(sequence, value, out_int32=False, right=False, side=None, sorter=None):
     """How many elements come before each value."""
     if sorter is not None:
         raise OpNotImplemented("a sorter is not supported; sort the sequence before")
-    sequence, value = together(sequence, value)
     shape = shape_of(value)
     lifted = relay.expand_dims(value, rank_of(value))
     sequence = sequence if rank_of(sequence) == 1 else relay.expand_dims(sequence, rank_of(sequence) - 1)

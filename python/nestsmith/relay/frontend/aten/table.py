@@ -1,24 +1,26 @@
-"""The table of converters, and PyTorch's rules of element types."""
+"""The table of converters, and what they say of axes."""
 
 from __future__ import annotations
 
 import functools
 
-from ....numerics import is_float
 from ... import op as relay
 from ...expr import Expr, TupleWrapper
 from .. import common as c
-from ..values import array, dtype_of, rank_of
+from ..values import rank_of
+from .promotion import Types, promoted
 
-__all__ = ["ATEN", "as_type", "aten", "each", "lifted", "listed", "per_axis", "real", "result_type", "scaled", "together", "with_axis"]
+__all__ = ["ATEN", "aten", "each", "lifted", "listed", "per_axis", "scaled", "with_axis"]
 
 ATEN: dict = {}
 
 
-def aten(*names):
-    """Registers a function for operators of the namespace ``aten``, all overloads or (``"name.overload"``) one."""
+def aten(*names, types=None):
+    """Registers a function for operators of the namespace ``aten``, all overloads or (``"name.overload"``) one; `types` says how
+    its operands come to one element type."""
 
     def add(f):
+        f = f if types is None else promoted(f, types)
         for name in names:
             ATEN[f"aten::{name}"] = f
         return f
@@ -26,56 +28,9 @@ def aten(*names):
     return add
 
 
-def each(rows, make):
+def each(rows, make, types=None):
     for names, what in rows.items():
-        aten(*names.split())(make(what))
-
-
-_KINDS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
-
-
-def _category(dtype):
-    return 0 if dtype == "bool" else 2 if is_float(dtype) else 1
-
-
-def result_type(values):
-    """PyTorch's rule: among the operands of the highest category, tensors come before tensors without axes, and these before
-    Python's numbers."""
-    ranked = []
-    for v in values:
-        if isinstance(v, Expr):
-            ranked.append((dtype_of(v), 0 if rank_of(v) else 1))
-        else:
-            ranked.append(("bool" if isinstance(v, bool) else "int64" if isinstance(v, int) else "float32", 2))
-    top = max(_category(d) for d, _ in ranked)
-    first = min(level for _, level in ranked)
-    have = [d for d, level in ranked if level == first]
-    if max(map(_category, have)) < top:
-        level = min(level for d, level in ranked if _category(d) == top)
-        have = [d for d, at in ranked if at == level and _category(d) == top]
-    kinds = set(have)
-    if {"float16", "bfloat16"} <= kinds:
-        kinds.add("float32")
-    if "uint8" in kinds and "int8" in kinds:
-        kinds.add("int16")
-    return max(kinds, key=_KINDS.index)
-
-
-def as_type(v, dtype):
-    if isinstance(v, Expr):
-        return c.cast(v, dtype)
-    return array(v, dtype)
-
-
-def together(*values, real=False):
-    """The values as expressions of one type; `real`: a floating one."""
-    kind = result_type(values)
-    kind = "float32" if real and not is_float(kind) else kind
-    return [as_type(v, kind) for v in values]
-
-
-def real(x):
-    return x if is_float(dtype_of(x)) else relay.cast(x, "float32")
+        aten(*names.split(), types=types)(make(what))
 
 
 def listed(dim):
@@ -108,5 +63,8 @@ def with_axis(convert):
     return wider
 
 
+_multiplied = promoted(lambda x, factor: relay.multiply(x, c.scalar(factor, x)), Types("x", "factor", wide="factor"))
+
+
 def scaled(x, factor):
-    return x if factor == 1 else relay.multiply(x, c.scalar(factor, x))
+    return x if factor == 1 else _multiplied(x, factor)
