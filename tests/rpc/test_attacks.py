@@ -156,6 +156,43 @@ def test_other_users_of_the_machine_are_refused_unless_it_is_insecure(fleet):
         open_to_all.close()
 
 
+FLOOD = """
+import encodings.idna, os, socket, struct, sys  # all is loaded before rights are given up
+os.seteuid(65534)
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5)
+n, sent = 1500 << 20, 0
+try:
+    s.sendall(struct.pack("<QQQ", n + 16, 1, n))
+    while sent < 256 << 20:
+        sent += s.send(bytes(1 << 20))
+except OSError:
+    pass
+print(sent >> 20)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_nothing_of_other_users_is_read(fleet):
+    """A frame of 1.5 GB: what the kernel keeps for us is all that is taken of it."""
+    for port, process in [(fleet.port, fleet.tracker), *((p, fleet.servers[0]) for p in ports(fleet.servers[0]))]:
+        tree = [psutil.Process(process.child.pid), *psutil.Process(process.child.pid).children(recursive=True)]
+        before = sum(p.memory_info().rss for p in tree)
+        r = subprocess.run([sys.executable, "-c", FLOOD, str(port)], capture_output=True, text=True, timeout=120, check=True)
+        assert int(r.stdout) < 32, port
+        assert sum(p.memory_info().rss for p in tree) - before < 16 << 20, port
+
+
+def test_a_first_message_has_a_limit(fleet):
+    """Of this user's processes, too: they may be mistaken."""
+    with socket.create_connection(("127.0.0.1", fleet.port)) as s:
+        s.settimeout(60)
+        s.sendall(struct.pack("<Q", 2 << 20))
+        with contextlib.suppress(OSError):
+            while s.recv(4096):
+                pass
+    assert rpc.connect_tracker("127.0.0.1", fleet.port).summary()["queue_info"]["a"]["total"] == 1
+
+
 def test_hellos_that_make_no_sense_end_the_connection_only(fleet):
     for hello in (b"", b"\xc1", msgpack.packb([1]), msgpack.packb({"op": 5}), msgpack.packb({"op": ["x"]}), msgpack.packb("x" * 9999)):
         with socket.create_connection(("127.0.0.1", fleet.port)) as s:

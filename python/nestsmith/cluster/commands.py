@@ -6,11 +6,13 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import select
 import signal
 import sys
 
 from .client import Client
 from .display import summary_text
+from .engine import plainly
 from .probe import probe
 from .runner import check_device
 from .server import serve_board
@@ -22,11 +24,30 @@ from .tracker import serve_tracker
 __all__ = ["query", "server", "tracker"]
 
 
+class _Lines(logging.StreamHandler):
+    """Lines on a stream that never stop the process: what nobody reads is lost once a pipe is full."""
+
+    def emit(self, record):
+        """Writes the line, if there is room for it."""
+        try:
+            room = select.poll()
+            room.register(self.stream.fileno(), select.POLLOUT)
+            if not room.poll(0):
+                return
+        except (OSError, ValueError):  # no file: nothing to wait for
+            pass
+        super().emit(record)
+
+    def format(self, record):
+        """At most as much as fits wherever there is room."""
+        return super().format(record)[: select.PIPE_BUF // 4 - 1]
+
+
 def _say(name, silent):
     """A function that logs a line as INFO:<name>:<line> on the standard error."""
     log = logging.getLogger(name)
     log.propagate = False
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Lines(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s:%(message)s"))
     log.handlers[:] = [handler]
     log.setLevel(logging.WARNING if silent else logging.INFO)
@@ -53,7 +74,7 @@ async def _until_signal(coroutine):
 
 def _run(coroutine):
     try:
-        asyncio.run(_until_signal(coroutine))
+        asyncio.run(_until_signal(plainly(coroutine)))
     except ClusterError as e:
         print(f"error: {e}", file=sys.stderr)
         return 1

@@ -10,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import copyreg
+import errno
 import logging
 import os
 import socket
 import ssl
+import struct
+import sys
 import threading
 from typing import Any
 
@@ -27,9 +30,15 @@ try:
     import distributed.scheduler
     import distributed.worker
     from distributed.comm import CommClosedError, connect
+    from distributed.comm.addressing import parse_address, unparse_host_port
+    from distributed.comm.tcp import MAX_BUFFER_SIZE, TCP, TLS, TCPListener, TLSListener, get_stream_address
     from distributed.core import rpc
     from distributed.diagnostics.plugin import SchedulerPlugin
+    from distributed.protocol import dumps
+    from distributed.protocol.utils import pack_frames
     from distributed.security import Security
+    from tornado.iostream import IOStream, SSLIOStream
+    from tornado.netutil import bind_sockets, ssl_wrap_socket
 except ModuleNotFoundError as e:
     raise ModuleNotFoundError(
         f"measuring on other machines needs the package {e.name!r}: pip install nestsmith[cluster]"
@@ -37,6 +46,7 @@ except ModuleNotFoundError as e:
 
 from .. import forks
 from . import peers
+from .door import Door, hello_of_length, hello_of_tls
 from .settings import ClusterError
 
 # Dask has every exception class that exists pickled with its traceback, in a way that RPCSessionTimeoutError, which has two bases
@@ -46,7 +56,7 @@ for _class in [c for c in copyreg.dispatch_table if c.__module__.split(".")[0] =
 
 __all__ = [
     "CommClosedError", "Loop", "Nanny", "Scheduler", "SchedulerPlugin", "Worker", "address_of", "close_comm", "configure", "connect",
-    "first_cause", "open_comm", "rpc", "security_of", "versions",
+    "first_cause", "open_comm", "plainly", "rpc", "security_of", "versions",
 ]  # fmt: skip
 
 CONNECT_SECONDS = 10.0  # to reach somebody
@@ -65,17 +75,119 @@ _SETTINGS = {
     "distributed.comm.timeouts.tcp": "15s",  # less is refused: ten probes, a second apart
 }  # fmt: skip
 _unpickle, _plain = pickles.loads, contextvars.ContextVar("nestsmith_plain", default=False)
-_refused: list[type] = []  # servers of this process
 
 
 def _loads(data, *, buffers=()):
-    """Dask's unpickler, which reads nothing in this package's conversations. Other users of Dask in the process do not notice."""
-    if _refused or _plain.get():
+    """Dask's unpickler, which reads nothing in this package's conversations: in the tasks of `plainly`, and from connections to its
+    servers. Other users of Dask in the process do not notice."""
+    if _plain.get():
         raise ValueError("a message holds a pickle; nestsmith reads numbers, texts, bytes, lists and dicts")
     return _unpickle(data, buffers=buffers)
 
 
 pickles.loads = distributed.scheduler.loads = _loads
+
+
+async def plainly(coroutine):
+    """The coroutine's result; nothing is unpickled in it, nor in the tasks that it starts. To be run as a task of its own."""
+    _plain.set(True)
+    return await coroutine
+
+
+class _Plain:
+    """A connection to a server of this package."""
+
+    async def read(self, deserializers=None):
+        before = _plain.set(True)
+        try:
+            return await super().read(deserializers)  # type: ignore[misc]
+        finally:
+            _plain.reset(before)
+
+
+class _PlainTCP(_Plain, TCP):
+    pass
+
+
+class _PlainTLS(_Plain, TLS):
+    pass
+
+
+def _message(what):
+    """The bytes of a message."""
+    frames = pack_frames(dumps(what))
+    return struct.pack("Q", len(frames)) + frames
+
+
+class _Listening:
+    """A listener of Dask's whose connections wait at a `Door` until they are known to be a member's."""
+
+    open_to_all = False  # answer other users of this machine, too
+    say = None  # gets lines for the log
+    encrypted: bool
+
+    async def start(self):
+        why = f"it serves user {os.getuid()} of its machine alone; it needs TLS, or --insecure"
+        hello = {"compression": None, "python": tuple(sys.version_info)[:3], "pickle-protocol": 4}  # Dask's, which is said before any is heard
+        refusal = _message(hello) + _message({"event": "refused", "why": why})
+        self.tcp_server = Door(
+            hello_of_tls if self.encrypted else hello_of_length, self._enter,
+            None if self.encrypted or self.open_to_all else self._owners, refusal, self.say,
+        )  # fmt: skip
+        for sock in self._bound():
+            self.tcp_server.watch(sock)
+        self.get_host_port()
+
+    def _bound(self):
+        for left in range(4, -1, -1):
+            try:
+                return bind_sockets(self.port, address=self.ip, backlog=int(dask.config.get("distributed.comm.socket-backlog")))
+            except OSError as e:  # the system may choose one that is taken for another address of this machine
+                if self.port or e.errno != errno.EADDRINUSE or not left:
+                    raise
+        return []
+
+    @staticmethod
+    def _owners(taken):
+        return peers.are_own([(address[:2], sock.getsockname()[:2]) for sock, address in taken])
+
+    async def _enter(self, guest):
+        sock, guest.sock = guest.sock, None
+        stream = comm = None
+        try:
+            address = self.prefix + unparse_host_port(*sock.getpeername()[:2])
+            if self.encrypted:
+                sock = ssl_wrap_socket(sock, self.server_args["ssl_options"], server_side=True, do_handshake_on_connect=False)
+            stream = (SSLIOStream if self.encrypted else IOStream)(sock, max_buffer_size=MAX_BUFFER_SIZE)
+            comm = await asyncio.wait_for(self._greet(stream, address), guest.left())
+        finally:
+            if comm is None:
+                (stream or sock).close()
+        self.tcp_server.take(guest)
+        await self.comm_handler(comm)
+
+    async def _greet(self, stream, address):
+        if self.encrypted:
+            await stream.wait_for_handshake()
+        comm = self.comm_class(stream, self.prefix + get_stream_address(stream), address, self.deserialize)
+        comm.allow_offload = self.allow_offload
+        try:
+            await self.on_connection(comm)
+        except BaseException:
+            comm.abort()
+            raise
+        return comm
+
+
+class _ListeningTCP(_Listening, TCPListener):
+    comm_class = _PlainTCP
+
+
+class _ListeningTLS(_Listening, TLSListener):
+    comm_class = _PlainTLS
+
+
+_LISTENERS = {"tcp": _ListeningTCP, "tls": _ListeningTLS}
 
 
 class Fence:
@@ -86,6 +198,8 @@ class Fence:
     ----------
     open_to_all : bool
         Answer other users of this machine, too.
+    say : callable, optional
+        Gets lines on those who are not let in.
     """
 
     ANSWERS: frozenset[str] = frozenset()  # operations of connections
@@ -93,27 +207,24 @@ class Fence:
     handlers: dict[str, Any]
     stream_handlers: dict[str, Any]
 
-    def __init__(self, *args, open_to_all=False, **kwargs):
+    def __init__(self, *args, open_to_all=False, say=None, **kwargs):
         configure()
-        _refused.append(type(self))
-        self._open_to_all = open_to_all
+        self._open_to_all, self._say = open_to_all, say
         super().__init__(*args, **kwargs)
         self.handlers = {k: v for k, v in self.handlers.items() if k in self.ANSWERS}
         self.stream_handlers = {k: v for k, v in self.stream_handlers.items() if k in self.HEARS}
 
-    def _is_member(self, comm):
-        if self._open_to_all or comm.peer_address.startswith("tls://"):
-            return True
-        peer, own = ((host, int(port)) for host, _, port in (a.split("://")[1].rpartition(":") for a in (comm.peer_address, comm.local_address)))
-        return peers.is_own(peer, own)
+    async def start_unsafe(self):
+        """Dask's; what it says to others and hears from them holds no pickles."""
+        return await asyncio.ensure_future(plainly(super().start_unsafe()))
 
-    async def _handle_comm(self, comm):
-        if self._is_member(comm):
-            await super()._handle_comm(comm)
-            return
-        with contextlib.suppress(OSError):
-            await comm.write({"event": "refused", "why": f"it serves user {os.getuid()} of its machine alone; it needs TLS, or --insecure"})
-        await close_comm(comm)
+    async def listen(self, port_or_addr=None, allow_offload=True, **kwargs):
+        """As Dask's, with a door."""
+        scheme, place = parse_address(port_or_addr, strict=True)
+        listener = _LISTENERS[scheme](place, self.handle_comm, deserialize=self.deserialize, allow_offload=allow_offload, **kwargs)
+        listener.open_to_all, listener.say = self._open_to_all, self._say
+        await listener.start()
+        self.listeners.append(listener)
 
 
 class Scheduler(Fence, distributed.scheduler.Scheduler):
@@ -151,7 +262,7 @@ def configure(silent=True):
     """Dask's settings in this process; its own log is silent unless somebody wants to see it."""
     dask.config.set(_SETTINGS)
     if silent:
-        for name in ("distributed", "tornado", "asyncio"):
+        for name in ("distributed", "tornado", "tornado.application", "tornado.general", "asyncio"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what strangers send is no news
 
 
@@ -214,12 +325,23 @@ def _why_not(address, tls):
     return f"{there} did not answer in time"
 
 
+async def _connect(address, tls, limit):
+    """Dask's connection. One that is closed while both sides say hello is tried again: where many strangers knock, a server may close it."""
+    for pause in (0.05, 0.2, 0.8, None):
+        try:
+            return await connect(address, timeout=limit, **security_of(tls).get_connection_args("client"))
+        except CommClosedError:
+            if pause is None:
+                raise
+            await asyncio.sleep(pause)
+
+
 async def open_comm(address, tls, seconds=CONNECT_SECONDS, answer=None):
     """A connection. Raises ClusterError that says why there is none: nobody is reached within `seconds`, or who is reached does not
     answer within `answer` more (default LOST_SECONDS: a busy machine takes its time), or answers something else."""
     answer, run = LOST_SECONDS if answer is None else answer, asyncio.get_running_loop().run_in_executor
     # The limit is ours: a process that is stopped lets others connect and never says hello, for which Dask waits for ever.
-    talk = asyncio.ensure_future(connect(address, timeout=seconds + answer + 1, **security_of(tls).get_connection_args("client")))
+    talk = asyncio.ensure_future(_connect(address, tls, seconds + answer + 1))
     comm = None
     try:
         if not (await asyncio.wait([talk], timeout=seconds))[0]:
@@ -270,11 +392,7 @@ class Loop:
     def start(self, coroutine):
         """Runs a coroutine in the thread; returns a concurrent future."""
 
-        async def plainly():
-            _plain.set(True)  # also for the tasks that it starts
-            return await coroutine
-
-        return asyncio.run_coroutine_threadsafe(plainly(), self._running())
+        return asyncio.run_coroutine_threadsafe(plainly(coroutine), self._running())
 
     def wait(self, coroutine):
         """The coroutine's result. Ctrl-C cancels it. Not from a finalizer: garbage is collected in any thread."""

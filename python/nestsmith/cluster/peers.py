@@ -10,9 +10,10 @@ import ipaddress
 import os
 import sys
 
-__all__ = ["is_own", "owner_of"]
+__all__ = ["are_own", "is_own", "owner_of", "owners"]
 
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+_MAPPED = "0000000000000000FFFF0000" if sys.byteorder == "little" else "00000000000000000000FFFF"  # before an IPv4 address
 
 
 def _hex(host, port):
@@ -22,41 +23,54 @@ def _hex(host, port):
     return "".join(f"{w:08X}" for w in words) + f":{port:04X}"
 
 
-def owner_of(peer, own):
-    """The user number of the process that holds the peer's end of a connection, or None if there is no such connection now.
+def owners(pairs):
+    """The user numbers of the processes that hold the peers' ends of connections; None where there is no such connection now.
 
     Parameters
     ----------
-    peer, own : (str, int)
-        Addresses and ports of both ends.
+    pairs : list of (peer, own)
+        Addresses and ports, (str, int), of both ends of each. The tables are read once for all.
 
     Raises
     ------
     OSError
         If the system has no such tables.
     """
-    missing = 0
-    for table, prefix in zip(_TABLES, ("", "0000000000000000FFFF0000" if sys.byteorder == "little" else "00000000000000000000FFFF")):
+    wanted, found, missing = {}, [None] * len(pairs), 0
+    for k, (peer, own) in enumerate(pairs):
         there, here = _hex(*peer), _hex(*own)
-        if table.endswith("6") and len(there) < 20:
-            there, here = prefix + there, prefix + here
+        wanted[there, here] = k
+        if len(there) < 20:  # as the other table writes it
+            wanted[_MAPPED + there, _MAPPED + here] = k
+    for table in _TABLES:
         try:
             with open(table, encoding="ascii") as f:
-                rows = [line.split() for line in f]
+                for line in f:
+                    row = line.split(None, 8)
+                    k = wanted.get((row[1], row[2]))
+                    if k is not None:
+                        found[k] = int(row[7])
         except OSError:
             missing += 1
-            if missing == len(_TABLES):
-                raise
-            continue
-        for row in rows:
-            if row[1:3] == [there, here]:
-                return int(row[7])
-    return None
+    if missing == len(_TABLES):
+        raise OSError(f"the system has none of {', '.join(_TABLES)}")
+    return found
+
+
+def owner_of(peer, own):
+    """`owners` of one connection."""
+    return owners([(peer, own)])[0]
+
+
+def are_own(pairs):
+    """For each connection whether the process at the other end is of this process's user, or root's. Where the system does not tell,
+    every one is."""
+    try:
+        return [owner in (os.getuid(), 0) for owner in owners(pairs)]
+    except OSError:
+        return [True] * len(pairs)
 
 
 def is_own(peer, own):
-    """Whether the process at the other end is of this process's user, or root's. Where the system does not tell, every one is."""
-    try:
-        return owner_of(peer, own) in (os.getuid(), 0)
-    except OSError:
-        return True
+    """`are_own` of one connection."""
+    return are_own([(peer, own)])[0]

@@ -22,8 +22,8 @@ START_SECONDS = 120.0  # for its process, which loads its libraries on a slow bo
 class _Nanny(Nanny):
     """Its board answers those whom it answers itself."""
 
-    def __init__(self, *args, insecure, **kwargs):
-        super().__init__(*args, open_to_all=insecure, **kwargs)
+    def __init__(self, *args, insecure, say, **kwargs):
+        super().__init__(*args, open_to_all=insecure, say=say, **kwargs)
         self.worker_kwargs["open_to_all"] = insecure
 
 
@@ -35,7 +35,7 @@ async def _check_way(address, tls):
     await close_comm(await open_comm(address, tls))
 
 
-async def _start(host, ports, tracker, tls, key, device, custom, work, insecure):
+async def _start(host, ports, tracker, tls, key, device, custom, work, insecure, say):
     address = address_of(*tracker, tls)
     await _check_way(address, tls)
     port = free_port(host, *ports)
@@ -44,7 +44,7 @@ async def _start(host, ports, tracker, tls, key, device, custom, work, insecure)
         address, nthreads=1, name=f"{key}@{socket.gethostname()}:{os.getpid()}", resources={f"dev.{key}": 1}, security=security_of(tls),
         worker_class=Board, worker_port=port, host=host, protocol="tls" if tls else "tcp", local_directory=work,
         memory_limit=0, death_timeout=START_SECONDS, key=key, device=device, shown=shown,
-        contact_address=f"{address.split('://')[0]}://{shown}" if shown else None, dashboard=False, insecure=insecure,
+        contact_address=f"{address.split('://')[0]}://{shown}" if shown else None, dashboard=False, insecure=insecure, say=say,
     )  # fmt: skip
     try:
         await nanny
@@ -98,7 +98,7 @@ async def serve_board(host, port, port_end, tracker, tls, key, device, custom, s
         while True:
             nanny = None
             try:
-                nanny = await _start(host, (port, port_end), tracker, tls, key, device, custom, work.path, insecure)
+                nanny = await _start(host, (port, port_end), tracker, tls, key, device, custom, work.path, insecure, say)
                 if not tries:
                     say(f"bind to {nanny.worker_address.split('://')[1]}")
                 await _confirm(nanny, tracker, tls)
