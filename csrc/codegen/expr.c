@@ -216,6 +216,9 @@ void gx(Gen *g, ExprId e) {
     return;
   case IR_ADD:
   case IR_SUB:
+    if (gen_float_sum(g, e)) return;
+    sum_or_product(g, e, OPS[n.kind], n.type, plain);
+    return;
   case IR_MUL: sum_or_product(g, e, OPS[n.kind], n.type, plain); return;
   default: break;
   }

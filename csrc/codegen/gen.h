@@ -55,6 +55,8 @@ typedef struct {
   int n_par, in_parallel, n_tmp;
   bool heap_used, math_used;
   bool divides_by_any; /* C: the function that is being printed has such a division, and needs ns_zero */
+  MapU64 product, product_in; /* contract.c */
+  bool flows_known, apart;
   bool share; /* indices of runs of stores are shared */
   bool hoist_pending; /* GPU: the first statement below the thread loops is still to come */
 } Gen;
@@ -81,6 +83,7 @@ const char *gen_helper(Gen *g, const char *name, const char *text); /* the progr
 const char *gen_function(Gen *g, const char *type, const char *name, const char *form, ...) NS_PRINTF(4, 5);
 const char *gen_suffix(Gen *g, DType t);  /* "f32", "i8" */
 void gen_call(Gen *g, ExprId e);
+bool gen_ends_in_product(const Gen *g, Intrin in, DType t); /* may a compiler see one there, and fuse it with a sum? */
 const char *gen_vector_type(Gen *g, DType t, int w);                 /* gnuvec.c: GNU C's type of w elements */
 const char *gen_vector_function(Gen *g, Intrin in, DType t);         /* vecmath.c: of what intrin_on_vectors says */
 void gen_choose(Gen *g);                                             /* minmax.c: NS_CHOOSE */
@@ -93,6 +96,11 @@ const char *gen_to_tf32(Gen *g); /* name of the function that rounds the bits of
 /* three.c: prints the products of float32 in three terms that at begins with; returns how many */
 void gen_parts(Gen *g, ExprId e); /* of a factor of three terms */
 int gen_three(Gen *g, int n, const Stmt *const *at);
+
+/* contract.c: sums of floats of which no product may be fused that the user wrote */
+bool gen_float_sum(Gen *g, ExprId e); /* prints an ADD or SUB that cannot be printed as it stands; false: it can */
+bool gen_apart(Gen *g);               /* OpenCL: must the kernel forbid the compiler to fuse anything? */
+void gen_holds(Gen *g, VarId v, BufferId b, ExprId value); /* a variable or buffer of the printer's own; one of them is 0 */
 
 /* minmax.c */
 void gen_min_max(Gen *g, ExprId e, DType t);

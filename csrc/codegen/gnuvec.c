@@ -102,8 +102,13 @@ void gen_vector(Gen *g, ExprId e) {
     gen_form(g, e, "($0 ? (%s)$v1 : (%s)$v2)", type, type);
     return;
   }
-  default: arithmetic(g, e, OPS[n.kind], n.type); return;
+  case IR_ADD:
+  case IR_SUB:
+    if (gen_float_sum(g, e)) return;
+    break;
+  default: break;
   }
+  arithmetic(g, e, OPS[n.kind], n.type);
 }
 
 bool gen_gnu_store(Gen *g, const Stmt *s) {

@@ -120,6 +120,7 @@ void gen_gpu_kernel(Gen *g) {
   }
   sb_puts(g->o, ") {\n");
   g->indent = 1;
+  if (gen_apart(g)) sb_puts(g->o, "#pragma OPENCL FP_CONTRACT OFF\n");
   if (gen_waits(g->p) && !st_waits(g->c, k->body)) gen_launch_wait(g);
   Shared sh = {.dynamic = gen_dynamic_shared(g->p, k) > 0};
   int32_t align = SHARED_ALIGN;

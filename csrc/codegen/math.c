@@ -67,6 +67,21 @@ static void sigmoid(Gen *g, ExprId e, DType t) {
   sb_puts(g->o, "))");
 }
 
+/* Functions whose last operation is no product anywhere. Of the C library's, compilers see none, but that they write a power of 2 out. */
+static const bool UNMULTIPLIED[IN_FABS + 1] = {
+    [IN_SQRT] = true,  [IN_RSQRT] = true, [IN_FMOD] = true,     [IN_NEXTAFTER] = true, [IN_COPYSIGN] = true,
+    [IN_FLOOR] = true, [IN_CEIL] = true,  [IN_ROUND] = true,    [IN_TRUNC] = true,     [IN_NEARBYINT] = true,
+    [IN_EXP2] = true,  [IN_TANH] = true,  [IN_POPCOUNT] = true, [IN_CLZ] = true,       [IN_ERF] = true};
+/* CUDA's approximate ones that are one instruction, behind a product at most. */
+static const bool UNMULTIPLIED_FAST[IN_FABS + 1] = {
+    [IN_EXP] = true, [IN_EXP10] = true, [IN_LOG2] = true, [IN_COS] = true, [IN_SIN] = true};
+
+bool gen_ends_in_product(const Gen *g, Intrin in, DType t) {
+  if (in > IN_FABS || UNMULTIPLIED[in]) return false;
+  if (g->t->kind == TG_CPU) return t.lanes > 1 ? in == IN_EXP : in == IN_POW;
+  return !(g->t->kind == TG_CUDA && g->p->f.target.fast_math && t.bits <= 32 && UNMULTIPLIED_FAST[in]);
+}
+
 /* The function that reads the bits of one type as another. */
 static const char *reinterpret(Gen *g, DType from, DType to) {
   if (gen_is_small_float(to) && dtype_eq(from, dtype(DT_UINT, 16))) return gen_small_float(g, to, false);

@@ -6,6 +6,7 @@ static const char *const C_PRELUDE =
     "#include <stdint.h>\n"
     "#define NS_PRAGMA(x) _Pragma(#x)\n"
     "#if defined(__clang__)\n"
+    "NS_PRAGMA(clang fp contract(fast))\n" /* what gcc does by a flag, after which clang heeds no pragma (contract.c) */
     "#define NS_IVDEP NS_PRAGMA(clang loop vectorize(assume_safety))\n#define NS_UNROLL(n) NS_PRAGMA(unroll n)\n"
     "#else\n"
     "#define NS_IVDEP NS_PRAGMA(GCC ivdep)\n#define NS_UNROLL(n) NS_PRAGMA(GCC unroll n)\n"
@@ -36,6 +37,7 @@ static void forget_kernel(Gen *g) {
   mapu_init(&g->let_inline, g->a);
   mapu_init(&g->buf_of_var, g->a);
   maps_init(&g->used, g->a);
+  g->flows_known = g->apart = false;
   g->lanes.len = g->lane_var.len = g->live_var.len = g->live_buf.len = 0;
   g->n_tmp = 0;
   for (int i = 0; i < g->p->n_kernels; i++) maps_set(&g->used, g->p->kernel[i].name, 1);

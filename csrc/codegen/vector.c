@@ -56,13 +56,15 @@ static bool gen_aligned_ramp(Gen *g, BufferId b, ExprId index, ExprId *base) {
   return r.coeff % n.type.lanes == 0 && r.base % n.type.lanes == 0;
 }
 
-/* New variables that print as TEXT[i]; remembered as the lanes of key. */
-static void remember(Gen *g, uint64_t key, DType t, int lanes, const char **text) {
+/* New variables that print as TEXT[i]; remembered as the lanes of key, which is `value` or a variable of this value. */
+static void remember(Gen *g, uint64_t key, ExprId value, int lanes, const char **text) {
+  DType t = ir_type(g->c, value);
   LaneEntry entry = {key, g->lane_var.len};
   vec_push(g->a, &g->lanes, entry);
   for (int i = 0; i < lanes; i++) {
     VarId v = ir_var_new(g->c, "lane", dtype_lanes(t, 1), false);
     gen_var_as(g, v, text[i]);
+    gen_holds(g, v, 0, value);
     vec_push(g->a, &g->lane_var, v);
   }
 }
@@ -89,7 +91,7 @@ static void materialise(Gen *g, ExprId e) {
       gen_vec_storage(g, t, n.type.lanes, i, &access);
       text[i] = gen_from_storage(g, t, arena_printf(g->a, "%s%s", name, access));
     }
-    remember(g, (uint64_t)e, n.type, n.type.lanes, text);
+    remember(g, (uint64_t)e, e, n.type.lanes, text);
     return;
   }
   if (n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE && lanes_of(g, ir_kid(g->c, e, 0)) == 1) {
@@ -129,7 +131,7 @@ static void lazy_condition(Gen *g, ExprId e) {
     g->lanes.len = outer;
     gen_close(g, side == 1 ? " else " : "\n");
   }
-  remember(g, (uint64_t)e, ir_type(g->c, e), lanes, text);
+  remember(g, (uint64_t)e, e, lanes, text);
 }
 
 /* C: a loop over the lanes, for the compiler to vectorise. */
@@ -215,6 +217,7 @@ void gen_vector_let(Gen *g, const Stmt *s) {
     Stmt *st = st_store(g->c, b, 1, &idx, s->u.let.value);
     gen_vector_store(g, st);
     mapu_set(&g->buf_of_var, (uint64_t)s->u.let.var, b);
+    gen_holds(g, 0, b, s->u.let.value);
     return;
   }
   const char **text = arena_array(g->a, const char *, t.lanes);
@@ -223,5 +226,5 @@ void gen_vector_let(Gen *g, const Stmt *s) {
     text[i] = gen_fresh(g, arena_printf(g->a, "%s_%d", base, i));
     gen_const_line(g, gen_type(g, scalar), text[i], gen_lane(g, s->u.let.value, ex_i32(g->c, i)));
   }
-  remember(g, (uint64_t)s->u.let.var << 32, t, t.lanes, text);
+  remember(g, (uint64_t)s->u.let.var << 32, s->u.let.value, t.lanes, text);
 }

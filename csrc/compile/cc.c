@@ -27,12 +27,13 @@ static const char *const FLAGS[] = {"-x",
                                     "-fPIC",
                                     "-fno-math-errno",
                                     "-fno-trapping-math",
-                                    "-ffp-contract=fast",
                                     "-w",
                                     "-pipe"};
 
 static const char *const GCC_FLAGS[] = {"-fvect-cost-model=dynamic",
-                                        "-fno-predictive-commoning"}; /* clang refuses them */
+                                        "-fno-predictive-commoning", /* clang refuses them */
+                                        "-ffp-contract=fast"};
+static const char *const CLANG_FLAGS[] = {"-ffp-contract=on"}; /* by pragmas, which it does not heed under =fast */
 
 /* What -ffast-math means to arithmetic, without its name: to who links under that name compilers add a constructor that flushes small
  * numbers to zero in the thread that loads the program, in all that this thread computes from then on. */
@@ -146,6 +147,7 @@ char *cc_identity(Arena *a, const Target *t, const BuildOptions *o) {
   sb_puts(&b, cc_version(a, o));
   for (int i = 0; i < NS_COUNT(FLAGS); i++) sb_printf(&b, "%s ", FLAGS[i]);
   for (int i = 0; i < NS_COUNT(GCC_FLAGS); i++) sb_printf(&b, "%s ", GCC_FLAGS[i]);
+  for (int i = 0; i < NS_COUNT(CLANG_FLAGS); i++) sb_printf(&b, "%s ", CLANG_FLAGS[i]);
   for (int i = 0; i < NS_COUNT(AGGRESSIVE_FLAGS) && aggressive(t); i++) sb_printf(&b, "%s ", AGGRESSIVE_FLAGS[i]);
   sb_printf(&b, "%s %s cpu%016llx", TUNE, processor_flag(a, t, foreign(a, compiler(o))),
             (unsigned long long)processor_hash());
@@ -159,6 +161,7 @@ static int flags(Arena *a, const Target *t, const char *arch, bool gcc, char **o
   for (int i = 0; i < NS_COUNT(FLAGS); i++) out[n++] = arena_strdup(a, FLAGS[i]);
   if (cpu) out[n++] = cpu;
   for (int i = 0; i < NS_COUNT(GCC_FLAGS) && gcc; i++) out[n++] = arena_strdup(a, GCC_FLAGS[i]);
+  for (int i = 0; i < NS_COUNT(CLANG_FLAGS) && !gcc; i++) out[n++] = arena_strdup(a, CLANG_FLAGS[i]);
   if (gcc && tunes(t, arch)) out[n++] = arena_strdup(a, TUNE);
   for (int i = 0; i < NS_COUNT(AGGRESSIVE_FLAGS) && aggressive(t); i++) out[n++] = arena_strdup(a, AGGRESSIVE_FLAGS[i]);
   return n;

@@ -267,11 +267,22 @@ ExprId ex_math(IrCtx *c, Intrin in, int n, const ExprId *args) {
   return ex_call(c, in, t, n, args);
 }
 
+ExprId ex_may_fuse(IrCtx *c, ExprId e) {
+  const ExprNode n = *ir_node(c, e);
+  if (n.kind != IR_ADD || !dtype_is_float(n.type)) return e;
+  ExprId kids[2] = {ir_kid(c, e, 0), ir_kid(c, e, 1)};
+  return ctx_node(c, IR_ADD, n.type, 1, 2, kids, 0);
+}
+
 /* ---- the same node with other operands ---- */
 ExprId ex_rebuild(IrCtx *c, ExprId e, const ExprId *kids) {
   const ExprNode *p = ir_node(c, e);
   ExprKind k = (ExprKind)p->kind;
-  if (ir_is_binary(k)) return ex_bin(c, k, kids[0], kids[1]);
+  if (ir_is_binary(k)) {
+    bool fuses = p->sym != 0;
+    ExprId r = ex_bin(c, k, kids[0], kids[1]);
+    return fuses && r != kids[0] && r != kids[1] ? ex_may_fuse(c, r) : r;
+  }
   switch (k) {
   case IR_NOT: return ex_not(c, kids[0]);
   case IR_CAST: return ex_cast(c, p->type, kids[0]);

@@ -54,7 +54,8 @@ typedef struct {
   uint8_t data; /* it, or what it is made of, is read from a tensor or buffer, perhaps through a let */
   uint16_t n;   /* number of kids */
   DType type;
-  int32_t sym;  /* by kind, see above; FLT: 1 if it stands for the infinity of its sign (ex_neutral) */
+  /* by kind, see above; FLT: 1 if it stands for the infinity of its sign (ex_neutral); ADD: 1 if it may be fused (ex_may_fuse) */
+  int32_t sym;
   int32_t kid0; /* index of the first kid in the kid table */
   union { int64_t i; double f; } u; /* INT, FLT; STR: u.i indexes the string table */
 } ExprNode;
@@ -260,6 +261,9 @@ double num_tf32_high(double x); /* of a product in three terms: ties to even; ov
 static inline ExprId ex_add(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_ADD, a, b); }
 static inline ExprId ex_sub(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_SUB, a, b); }
 static inline ExprId ex_mul(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_MUL, a, b); }
+/* The sum e of floats, marked: code may round a product and this addition of it once (a fused multiply-add). Reductions add up so.
+ * Operations without the mark are each rounded, as they are written. Anything else stays as it is. */
+ExprId ex_may_fuse(IrCtx *c, ExprId e);
 static inline ExprId ex_fdiv(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_FDIV, a, b); }
 static inline ExprId ex_fmod(IrCtx *c, ExprId a, ExprId b) { return ex_bin(c, IR_FMOD, a, b); }
 

@@ -440,7 +440,7 @@ static ExprId vector_bin(Arith *a, ExprKind k, ExprId e, ExprId x, ExprId y) {
   if ((!rx && ir_kind(c, x) != IR_BCAST) || (!ry && ir_kind(c, y) != IR_BCAST)) return e;
   ExprId p = ir_kid(c, x, 0), q = ir_kid(c, y, 0);
   if (ir_is_division(k) && (ex_is_int(c, q, 0) || ir_kind(c, q) == IR_FLT)) return e;
-  if (!rx && !ry) return ex_bcast(c, simp(a, ex_bin(c, k, p, q)), lanes);
+  if (!rx && !ry) return ex_bcast(c, simp(a, ex_rebuild(c, e, (ExprId[]){p, q})), lanes);
   DType t = ir_type(c, p);
   if (!arith_is_index(t)) return e;
   ExprId zero = ex_int(c, t, 0), s = rx ? ir_kid(c, x, 1) : zero, u = ry ? ir_kid(c, y, 1) : zero;

@@ -41,7 +41,8 @@ static ExprId node(IrCtx *c, ExprId e, void *arg) {
   ExprId x = ir_kid(c, e, 0), one = ex_flt(c, n.type, 1.0), zero = ex_flt(c, n.type, 0.0);
   if (n.sym == IN_RSQRT) return ex_bin(c, IR_DIV, one, ex_call(c, IN_SQRT, n.type, 1, &x));
   ExprId minus = ex_sub(c, zero, x);
-  return ex_bin(c, IR_DIV, one, ex_add(c, one, ex_call(c, IN_EXP, n.type, 1, &minus)));
+  return ex_bin(c, IR_DIV, one,
+                ex_may_fuse(c, ex_add(c, one, ex_call(c, IN_EXP, n.type, 1, &minus)))); /* one function */
 }
 static ExprId lower_expr(IrCtx *c, ExprId e, void *arg) { return ex_map(c, e, node, arg); }
 

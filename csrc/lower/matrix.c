@@ -120,7 +120,8 @@ static Stmt *multiply_plain(Mx *x, ExprId slot, ExprId k, Loop i, Loop j) {
     if (!dtype_eq(s[q]->type, x->v.sums)) two[q] = ex_cast(x->c, x->v.sums, two[q]);
   }
   ExprId at = ex_add(x->c, scaled(x, ex_add(x->c, scaled(x, var(x, i.v), x->ni), var(x, j.v)), 4), var(x, r.v));
-  Stmt *b = store(x, x->acc, at, ex_add(x->c, element(x, x->acc, at), ex_mul(x->c, two[0], two[1])));
+  ExprId sum = ex_add(x->c, element(x, x->acc, at), ex_mul(x->c, two[0], two[1]));
+  Stmt *b = store(x, x->acc, at, ex_may_fuse(x->c, sum));
   return around(x, kk, around(x, r, b));
 }
 

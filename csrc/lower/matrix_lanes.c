@@ -96,7 +96,7 @@ Stmt *mx_multiply_lanes(Mx *x, ExprId slot) {
   ExprId sum = ex_add(c, scaled(x, var(x, r.v), b.n), var(x, q.v));
   ExprId product = ex_mul(c, element(x, a.to, place(x, &a, var(x, r.v), var(x, kk.v))),
                           element(x, b.to, place(x, &b, var(x, q.v), var(x, kk.v))));
-  Stmt *s = store(x, x->acc, sum, ex_add(c, element(x, x->acc, sum), product));
+  Stmt *s = store(x, x->acc, sum, ex_may_fuse(c, ex_add(c, element(x, x->acc, sum), product)));
   s = around(x, kk, around(x, r, around(x, q, s)));
   return around(x, ks, seq(x, seq(x, load(x, a, slot, var(x, ks.v)), load(x, b, slot, var(x, ks.v))), s));
 }

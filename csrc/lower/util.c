@@ -241,13 +241,25 @@ ExprId low_loads(IrCtx *c, ExprId e, const MapU64 *buf_of, const char *stage, Te
   return ex_map(c, e, read_to_load, &(Reads){buf_of, stage, keep});
 }
 
+/* lhs + rhs: the products that it adds up may be fused with it. What else a reducer computes is the user's. */
+static bool adds_up(IrCtx *c, const IrReducer *r, ExprId e) {
+  if (ir_kind(c, e) != IR_ADD) return false;
+  int of[2] = {0, 0}; /* 1: an lhs, 2: an rhs */
+  for (int i = 0; i < 2; i++) {
+    const ExprNode *n = ir_node(c, ir_kid(c, e, i));
+    for (int k = 0; k < r->n && n->kind == IR_VAR; k++) of[i] |= (n->sym == r->lhs[k]) | (n->sym == r->rhs[k]) << 1;
+  }
+  return of[0] + of[1] == 3;
+}
 ExprId low_combine(IrCtx *c, const IrReducer *r, bool code, int k, const ExprId *lhs, const ExprId *rhs) {
   VarSub sub[16];
   for (int i = 0; i < r->n; i++) {
     sub[2 * i] = (VarSub){r->lhs[i], lhs[i]};
     sub[2 * i + 1] = (VarSub){r->rhs[i], rhs[i]};
   }
-  return ex_subst(c, (code && r->code ? r->code : r->result)[k], 2 * r->n, sub);
+  ExprId e = (code && r->code ? r->code : r->result)[k];
+  if (code && adds_up(c, r, e)) e = ex_may_fuse(c, e);
+  return ex_subst(c, e, 2 * r->n, sub);
 }
 
 Stmt *low_at_once(IrCtx *c, int n, Stmt *const *store) {

@@ -111,7 +111,7 @@ static ExprId vec_expr(LowWiden *k, ExprId e) {
   case IR_MAX: {
     if (n.kind == IR_DIV && n.type.code == DT_INT) break;
     ExprId a = vec_expr(k, ir_kid(c, e, 0)), b = vec_expr(k, ir_kid(c, e, 1));
-    return k->fail ? e : ex_bin(c, (ExprKind)n.kind, wide(k, a), wide(k, b));
+    return k->fail ? e : ex_rebuild(c, e, (ExprId[]){wide(k, a), wide(k, b)});
   }
   case IR_SELECT: {
     if (!uniform(k, ir_kid(c, e, 0))) break;
