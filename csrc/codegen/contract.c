@@ -134,14 +134,20 @@ static ExprId as_product(Gen *g, ExprId e) {
 
 /* A vector that gcc does not look into. */
 static void barrier(Gen *g) {
-#define THROUGH(asm) "__extension__({ __typeof__(x) ns_v = (x); " asm " ns_v; })\n"
   gen_helper(g, "#value",
-             "#if __GNUC__ >= 12\n#define NS_VALUE(x) __builtin_assoc_barrier(x)\n"
-             "#elif defined(__AVX__)\n"
-             "#define NS_VALUE(x) " THROUGH("if (sizeof ns_v <= 32) __asm__(\"\" : \"+x\"(ns_v)); else __asm__(\"\" : "
-                                            "\"+m\"(ns_v));") "#else\n#define NS_VALUE(x) " THROUGH(
-                 "__asm__(\"\" : \"+m\"(ns_v));") "#endif\n");
-#undef THROUGH
+             "#if __GNUC__ >= 12\n"
+             "#define NS_VALUE(x) __builtin_assoc_barrier(x)\n"
+             "#else\n"
+             "#if defined(__AVX__)\n"
+             "#define NS_IN_REGISTER(x) (sizeof(x) <= 32)\n"
+             "#define NS_ANY \"+x\"\n"
+             "#else\n"
+             "#define NS_IN_REGISTER(x) 0\n"
+             "#define NS_ANY \"+m\"\n"
+             "#endif\n"
+             "#define NS_VALUE(x) __extension__({ __typeof__(x) ns_v = (x); if (NS_IN_REGISTER(ns_v)) \\\n"
+             "  __asm__(\"\" : NS_ANY(ns_v)); else __asm__(\"\" : \"+m\"(ns_v)); ns_v; })\n"
+             "#endif\n");
 }
 
 /* The helper T name(T a, T b) { return a op b; } that is not fused with anything: clang heeds the pragma, gcc computes `gcc` where it has a
