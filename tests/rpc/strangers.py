@@ -1,22 +1,26 @@
-"""Strangers at a port: `strangers.py PORT SILENT HALF SLOW`. Each connects from an address of its own or from 127.0.0.1, says nothing, or half
-of a hello of TLS, or a byte of one a second, and comes again whenever it is closed. Ends with its standard input."""
+"""Strangers at a port: `strangers.py PORT SILENT HALF SLOW WHOLE`. Each connects from an address of its own or from 127.0.0.1, says nothing, or
+half of a hello of TLS, or a byte of one a second, or a whole one and no more, and comes again whenever it is closed. Ends with its standard input."""
 
 import contextlib
 import resource
 import selectors
 import socket
-import struct
+import ssl
 import sys
 import time
 
-PORT, SILENT, HALF, SLOW = map(int, sys.argv[1:])
-HELLO = struct.pack("!BBBHB", 22, 3, 1, 512, 1) + bytes(511)
+PORT, SILENT, HALF, SLOW, WHOLE = map(int, sys.argv[1:])
+_said = ssl.MemoryBIO()
+with contextlib.suppress(ssl.SSLWantReadError):
+    ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), _said, server_hostname="x").do_handshake()
+HELLO = _said.read()
 resource.setrlimit(resource.RLIMIT_NOFILE, (min(20000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
 
 
 class Stranger:
     def __init__(self, number):
-        self.kind = "silent" if number < SILENT else "half" if number < SILENT + HALF else "slow"
+        kinds = ("silent", SILENT), ("half", HALF), ("slow", SLOW), ("whole", WHOLE)
+        self.kind = [kind for kind, count in kinds for _ in range(count)][number]
         self.address = "127.0.0.1" if number % 3 == 0 else f"127.{1 + number % 200}.{number // 200 % 250}.{2 + number % 250}"
         self.sock, self.said, self.next = None, 0, 0.0
 
@@ -44,7 +48,7 @@ class Stranger:
         if self.sock is None:
             self.come(eyes)
         elif self.kind != "silent" and (self.kind == "slow" or not self.said):
-            n = 1 if self.kind == "slow" else 6
+            n = {"slow": 1, "half": 6, "whole": len(HELLO)}[self.kind]
             with contextlib.suppress(BlockingIOError):
                 try:
                     self.said += self.sock.send(HELLO[self.said : self.said + n])
@@ -58,7 +62,7 @@ class Stranger:
             self.next = time.monotonic() + 3600
 
 
-eyes, all_of_them = selectors.DefaultSelector(), [Stranger(k) for k in range(SILENT + HALF + SLOW)]
+eyes, all_of_them = selectors.DefaultSelector(), [Stranger(k) for k in range(SILENT + HALF + SLOW + WHOLE)]
 eyes.register(sys.stdin, selectors.EVENT_READ, None)
 told = False
 while True:

@@ -23,8 +23,9 @@ __all__ = ["Door", "Guest", "Notes", "hello_of_length", "hello_of_tls", "places"
 
 SECONDS = 10.0  # until a connection has shown that it is a member's
 MOST_PLACES = 512
+KNOWN_PART = 8  # that part of the places is for those whose hello is whole
 LINGER_SECONDS = 2.0  # for one who is told why he is refused
-AT_ONCE = 128  # connections that are taken before others have their turn
+AT_ONCE = 16  # connections that are taken before others have their turn: few beside those whose hello is whole
 NOTE_SECONDS = 60.0
 LONGEST_HELLO = 1 << 20  # bytes of a first message
 _TLS_HEAD, _TLS_MOST = 5, 1 << 14
@@ -166,11 +167,15 @@ class Door:
     def _make_room(self):
         for guests in (self._refused, self._silent, self._begun, self._known):
             if guests:
-                guest = next(iter(guests))
-                self.notes.note("closed before its time: many connections wait that are not known to be a member's", guest.who)
-                self.dismiss(guest)
+                self._drop(guests)
                 return True
         return False
+
+    def _drop(self, guests):
+        """Sends the oldest away."""
+        guest = next(iter(guests))
+        self.notes.note("closed before its time: many connections wait that are not known to be a member's", guest.who)
+        self.dismiss(guest)
 
     def _receive(self, sock, who, welcome):
         guest = Guest(sock, who)
@@ -219,6 +224,8 @@ class Door:
             return
         self._loop.remove_reader(guest.sock)
         self._need(guest, 1)
+        while len(self._known) >= max(4, self.most // KNOWN_PART):  # each costs memory
+            self._drop(self._known)
         self._move(guest, self._known)
         guest.task = asyncio.ensure_future(self._run(guest))
 
