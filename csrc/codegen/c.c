@@ -212,10 +212,14 @@ void gen_c_kernel(Gen *g) {
     pointer(g, p->work[i], arena_printf(g->a, "work[%d]", i));
     vec_push(g->a, &g->live_buf, p->work[i]);
   }
+  const char *report = p->report ? gen_buf(g, p->report) : NULL;
+  if (report) gen_linef(g, "%s[%d] = 0;\n", report, REPORT_SITE);
   Body body;
   body_begin(g, &body);
   gen_stmt(g, k->body);
-  if (body_end(g, &body))
+  bool zero = body_end(g, &body);
+  if (report) gen_linef(g, "if (%s[%d]) return %d;\n", report, REPORT_SITE, PROGRAM_BAD_INDEX);
+  if (zero)
     sb_printf(g->o, "  return ns_zero ? %d : 0;\n}\n", PROGRAM_ZERO_DIVISION);
   else
     sb_puts(g->o, "  return 0;\n}\n");

@@ -112,7 +112,13 @@ char *gen_manifest(const Program *p) {
     for (int k = 0; k < p->n_relayout; k++)
       if (p->relayout[k].tensor == i) m.arg[i].layout = &p->relayout[k];
   }
-  for (int i = 0; i < p->n_work; i++) m.work[i] = buffer(c, p->work[i]);
+  m.report = -1;
+  for (int i = 0; i < p->n_work; i++) {
+    m.work[i] = buffer(c, p->work[i]);
+    if (p->work[i] == p->report) m.report = i;
+  }
+  if (m.report >= 0) m.n_site = p->f.n_site;
+  if (m.report >= 0) m.site = arena_copy(a, p->f.site, sizeof *m.site * (size_t)m.n_site);
   for (int i = 0; i < p->n_kernels; i++) m.kernel[i] = kernel(p, &p->kernel[i], &m);
   return man_write(a, &m);
 }

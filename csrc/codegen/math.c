@@ -116,12 +116,32 @@ static void bit_count(Gen *g, ExprId e, Intrin in) {
   gen_form(g, e, "((%s)%s($t0))", gen_type(g, ir_type(g->c, e)), NAME[g->t->kind][count][wide]);
 }
 
+/* The function that checks an index (lower/indices.c); only the first that is out of range is told. */
+static void check_index(Gen *g, ExprId e, DType t) {
+  static const char *const FIRST[] = {
+      [TG_CPU] = "int32_t none = 0; if (__atomic_compare_exchange_n(report, &none, site + 1, 0, "
+                 "__ATOMIC_RELAXED, __ATOMIC_RELAXED)) ",
+      [TG_CUDA] = "if (atomicCAS(report, 0, site + 1) == 0) ",
+      [TG_OPENCL] = "if (atomic_cmpxchg((volatile __global int *)report, 0, site + 1) == 0) "};
+  bool cpu = g->t->kind == TG_CPU;
+  const char *ty = gen_type(g, t), *u = gen_type(g, dtype(DT_UINT, t.bits)), *word = gen_type(g, DT_I32),
+             *name = arena_printf(g->a, "ns_index_%s", gen_suffix(g, t)),
+             *in = arena_printf(g->a, cpu ? "__builtin_expect((%s)i < (%s)n, 1)" : "(%s)i < (%s)n", u, u);
+  gen_function(g, ty, name,
+               "(%s i, %s n, %s site, %s%s *report) {\n  if (%s) return i;\n  %s{ report[%d] = (%s)i; report[%d] = "
+               "(%s)(%s); }\n  return 0;\n}\n",
+               ty, ty, word, g->t->global, word, in, FIRST[g->t->kind], REPORT_LOW, word, REPORT_HIGH, word,
+               t.bits == 64 ? "i >> 32" : "i < 0 ? -1 : 0");
+  gen_form(g, e, "%s($t0, $t1, $t2, &$l3)", name);
+}
+
 void gen_call(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
   Intrin in = (Intrin)n.sym;
   switch (in) {
   case IN_LIKELY: gx(g, ir_kid(g->c, e, 0)); return;
   case IN_SIGMOID: sigmoid(g, e, n.type); return;
+  case IN_INDEX: check_index(g, e, n.type); return;
   case IN_REINTERPRET: gen_form(g, e, "%s($t0)", reinterpret(g, ir_type(g->c, ir_kid(g->c, e, 0)), n.type)); return;
   case IN_ROUND_TF32: round_tf32(g, e, n.type); return;
   case IN_SHFL:

@@ -114,6 +114,10 @@ static void cpu_run(DevModule *m, void *const *args) {
     err_raise(m->dev->err, NS_ERR_MEMORY, "program \"%s\": out of memory for a temporary array", m->man->entry);
   if (rc == PROGRAM_ZERO_DIVISION)
     err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\" divides an integer by zero", m->man->entry);
+  if (rc == PROGRAM_BAD_INDEX && m->man->report >= 0) {
+    if (!m->made_up) dev_raise_index(m, m->work[m->man->report]);
+    return;
+  }
   if (rc != 0) err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\" returned error %d", m->man->entry, rc);
 }
 

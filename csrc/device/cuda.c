@@ -230,6 +230,30 @@ static void cuda_free(Device *d, void *p) {
   if (!d->lost && c->api.ctx_set(c->ctx) == 0) c->api.mem_free((CUdeviceptr)(uintptr_t)p);
 }
 
+/* Memory of the host that kernels write, through the bus. */
+static void *cuda_shared_new(Device *d, size_t n, void **device) {
+  enum { FOR_ALL_CONTEXTS = 1, MAPPED = 2 };
+  Cuda *c = enter(d);
+  CUdeviceptr at = 0;
+  void *p = NULL;
+  if (!c->api.host_alloc || !c->api.host_device || !c->api.host_free) return NULL;
+  if (c->api.host_alloc(&p, n, FOR_ALL_CONTEXTS | MAPPED)) return NULL;
+  if (c->api.host_device(&at, p, 0)) {
+    c->api.host_free(p);
+    return NULL;
+  }
+  memset(p, 0, n);
+  *device = (void *)(uintptr_t)at;
+  return p;
+}
+
+static void cuda_shared_free(Device *d, void *p) {
+  Cuda *c = d->impl;
+  if (d->lost || c->api.ctx_set(c->ctx) != 0) return;
+  c->api.stream_sync(c->stream); /* a kernel may still write there */
+  c->api.host_free(p);
+}
+
 static void cuda_sync(Device *d) {
   Cuda *c = enter(d);
   TRY(d, c->api.stream_sync(c->stream), "waiting for the GPU");
@@ -674,6 +698,8 @@ static const DevOps CUDA_OPS = {.close = cuda_close,
                                 .sync_all = cuda_sync_all,
                                 .load = cuda_load,
                                 .unload = cuda_unload,
+                                .shared_new = cuda_shared_new,
+                                .shared_free = cuda_shared_free,
                                 .run = cuda_run,
                                 .time = cuda_time,
                                 .time_sets = cuda_time_sets,

@@ -117,6 +117,9 @@ typedef struct {
   F(graph_exec_free, "cuGraphExecDestroy", (CUgraphExec x))
 /* What a driver may lack. */
 #define CUDA_MORE_FUNCS(F)                                                                                             \
+  F(host_alloc, "cuMemHostAlloc", (void **p, size_t n, unsigned flags))                                                 \
+  F(host_device, "cuMemHostGetDevicePointer_v2", (CUdeviceptr * d, void *p, unsigned flags))                           \
+  F(host_free, "cuMemFreeHost", (void *p))                                                                             \
   F(launch_ex, "cuLaunchKernelEx", (const CUlaunchConfig *how, CUfunction f, void **params, void **extra))              \
   F(capture_info, "cuStreamGetCaptureInfo_v2",                                                                         \
     (CUstream q, int *status, unsigned long long *id, CUgraph *g, const CUgraphNode **last, size_t *n))                \

@@ -82,6 +82,49 @@ DevType dev_type(const Device *d) { return d->type; }
 int dev_id(const Device *d) { return d->id; }
 const DevInfo *dev_info(const Device *d) { return &d->info; }
 
+/* ---- indices out of range ---- */
+void dev_raise_index(const DevModule *m, const int32_t *report) {
+  const Manifest *man = m->man;
+  int32_t k = report[REPORT_SITE] - 1;
+  int64_t value = (int64_t)((uint64_t)(uint32_t)report[REPORT_HIGH] << 32 | (uint32_t)report[REPORT_LOW]);
+  char size[64] = "", of[300] = "an axis";
+  if (k < 0 || k >= man->n_site)
+    err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\": index %lld is out of range", man->entry, (long long)value);
+  const ManSite *s = &man->site[k];
+  if (s->from_end && value < 0) value -= s->size;
+  if (s->size) snprintf(size, sizeof size, " with size %lld", (long long)s->size);
+  if (s->of) snprintf(of, sizeof of, "axis %d of '%.200s'", (int)s->axis, s->of);
+  err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\": index %lld is out of range for %s%s (in %s)",
+            man->name ? man->name : man->entry, (long long)value, of, size, s->stage);
+}
+
+/* What a program was told, which forgets it; false: nothing. A program may have run in a captured graph, which its module does not see. */
+static bool take_report(DevModule *m, int32_t *word) {
+  Device *d = m->dev;
+  void *own = m->own[m->man->report];
+  if (!m->report) {
+    d->ops->download(d, word, own, REPORT_WORDS * sizeof *word);
+    if (word[REPORT_SITE]) d->ops->fill(d, own, 0, REPORT_WORDS * sizeof *word);
+    return word[REPORT_SITE] != 0;
+  }
+  if (!m->report[REPORT_SITE]) return false;
+  for (int i = 0; i < REPORT_WORDS; i++) word[i] = m->report[i];
+  m->report[REPORT_SITE] = 0;
+  return true;
+}
+
+/* Behind a wait for the device. All are asked: what is told of one run must not end another. */
+static void look_at_reports(Device *d) {
+  int32_t first[REPORT_WORDS], word[REPORT_WORDS];
+  const DevModule *who = NULL;
+  for (DevModule *m = d->reporting; m; m = m->reports_too) {
+    if (!take_report(m, word) || m->made_up) continue;
+    who = m;
+    memcpy(first, word, sizeof first);
+  }
+  if (who) dev_raise_index(who, first);
+}
+
 void *dev_alloc(Device *d, size_t bytes) {
   void *p = ops(d)->alloc(d, bytes ? bytes : 1);
   if (!p)
@@ -102,6 +145,7 @@ void dev_upload(Device *d, void *dst, const void *src, size_t n) {
 
 void dev_download(Device *d, void *dst, const void *src, size_t n) {
   if (n) ops(d)->download(d, dst, src, n);
+  look_at_reports(d);
 }
 
 void dev_copy(Device *d, void *dst, const void *src, size_t n) {
@@ -122,8 +166,14 @@ void dev_flush(Device *d) {
   dev_fill(d, d->flush, d->flushes, d->flush_bytes);
 }
 
-void dev_sync(Device *d) { ops(d)->sync(d); }
-void dev_sync_all(Device *d) { (ops(d)->sync_all ? ops(d)->sync_all : ops(d)->sync)(d); }
+void dev_sync(Device *d) {
+  ops(d)->sync(d);
+  look_at_reports(d);
+}
+void dev_sync_all(Device *d) {
+  (ops(d)->sync_all ? ops(d)->sync_all : ops(d)->sync)(d);
+  look_at_reports(d);
+}
 
 /* ---- modules ---- */
 typedef struct {
@@ -155,9 +205,18 @@ DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifes
   return l.m;
 }
 
+static void free_report(DevModule *m) {
+  DevModule **at = &m->dev->reporting;
+  while (*at && *at != m) at = &(*at)->reports_too;
+  if (*at) *at = m->reports_too;
+  if (m->report) m->dev->ops->shared_free(m->dev, (void *)(uintptr_t)m->report);
+}
+
 static void free_work(DevModule *m) {
+  if (m->own && m->man->report >= 0) free_report(m);
   for (int i = 0; m->own && i < m->man->n_work; i++)
-    if (m->own[i]) dev_free(m->dev, m->own[i]);
+    if (m->own[i] && !(m->report && i == m->man->report)) dev_free(m->dev, m->own[i]);
+  m->report = NULL;
   m->work = NULL;
   m->own = NULL;
 }
@@ -170,6 +229,7 @@ void dev_unload(DevModule *m) {
 }
 
 const Manifest *dev_manifest(const DevModule *m) { return m->man; }
+void dev_made_up(DevModule *m) { m->made_up = true; }
 Device *dev_module_device(const DevModule *m) { return m->dev; }
 
 static void need_args(const DevModule *m, void *const *args) {
@@ -178,18 +238,33 @@ static void need_args(const DevModule *m, void *const *args) {
       err_raise(m->dev->err, NS_ERR_VALUE, "%s: argument %d (%s) is missing", m->man->entry, i, m->man->arg[i].name);
 }
 
+/* The report where the host sees it without a copy, if the device can. */
+static void *shared_report(DevModule *m) {
+  void *p = NULL;
+  if (ops(m->dev)->shared_new) m->report = ops(m->dev)->shared_new(m->dev, REPORT_WORDS * sizeof(int32_t), &p);
+  return m->report ? p : NULL;
+}
+
 static void own_work(DevModule *m) {
   if (m->own) return;
   void **work = arena_array(m->arena, void *, m->man->n_work + 1);
   for (int i = 0; i < m->man->n_work; i++) {
+    if (i == m->man->report && (work[i] = shared_report(m))) continue;
     work[i] = ops(m->dev)->alloc(m->dev, (size_t)(m->man->work[i].bytes ? m->man->work[i].bytes : 1));
     if (!work[i]) {
-      while (i-- > 0) dev_free(m->dev, work[i]);
+      while (i-- > 0)
+        if (!(m->report && i == m->man->report)) dev_free(m->dev, work[i]);
+      if (m->report) ops(m->dev)->shared_free(m->dev, (void *)(uintptr_t)m->report);
+      m->report = NULL;
       err_raise(m->dev->err, NS_ERR_MEMORY, "%s: cannot allocate its workspaces on the device", m->man->entry);
     }
   }
-  for (int i = 0; i < m->man->n_work; i++) dev_fill(m->dev, work[i], 0, (size_t)m->man->work[i].bytes);
+  for (int i = 0; i < m->man->n_work; i++)
+    if (!(m->report && i == m->man->report)) dev_fill(m->dev, work[i], 0, (size_t)m->man->work[i].bytes);
   m->own = work;
+  if (m->man->report < 0 || m->dev->type == DEV_CPU) return;
+  m->reports_too = m->dev->reporting;
+  m->dev->reporting = m;
 }
 
 static void ready(DevModule *m, void *const *args) {

@@ -34,7 +34,8 @@ const DevInfo *dev_info(const Device *d);
 void *dev_alloc(Device *d, size_t bytes); /* 256-byte aligned; raises NS_ERR_MEMORY with sizes */
 void dev_free(Device *d, void *p);
 void dev_upload(Device *d, void *dst, const void *src, size_t n);
-void dev_download(Device *d, void *dst, const void *src, size_t n); /* waits */
+/* Waits. As dev_sync and dev_sync_all it raises NS_ERR_RUNTIME if a program has met an index out of range. */
+void dev_download(Device *d, void *dst, const void *src, size_t n);
 void dev_copy(Device *d, void *dst, const void *src, size_t n);
 void dev_fill(Device *d, void *dst, int byte, size_t n);
 void dev_flush(Device *d); /* evicts what its caches hold; asynchronous on GPUs; raises NS_ERR_MEMORY */
@@ -45,6 +46,8 @@ void dev_sync_all(Device *d); /* also waits for work that other libraries gave t
 DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifest);
 const Manifest *dev_manifest(const DevModule *m);
 void dev_unload(DevModule *m);
+/* Its data are made up, and indices among them may be out of range: that is no error. */
+void dev_made_up(DevModule *m);
 Device *dev_module_device(const DevModule *m);
 /* Asynchronous on GPUs; allocates workspaces at first use, which begin as zeros (IN_LAST_BLOCK). */
 void dev_run(DevModule *m, void *const *args);

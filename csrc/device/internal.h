@@ -16,6 +16,10 @@ typedef struct {
   void (*sync_all)(Device *d);                              /* may be NULL: as sync */
   void (*load)(DevModule *m, const void *binary, size_t n); /* sets m->code */
   void (*unload)(DevModule *m);
+  /* n bytes of zeros that the device writes and the host sees once it has waited, at *device to the device; NULL: there is no such
+   * memory. May be NULL. */
+  void *(*shared_new)(Device *d, size_t n, void **device);
+  void (*shared_free)(Device *d, void *p);
   void (*run)(DevModule *m, void *const *args);
   double (*time)(DevModule *m, void *const *args, int number, bool flush_l2);
   /* number runs that take turns with the n_set lists of arguments; cold: their instructions are in no near cache. May be NULL: the device
@@ -45,6 +49,7 @@ struct Device {
   uint8_t flushes; /* what it is filled with */
   char *cold; /* memory through which cold arguments move, allocated at first use */
   size_t cold_bytes, cold_at;
+  DevModule *reporting; /* GPU: programs that may tell of an index out of range */
 };
 
 struct DevModule {
@@ -60,12 +65,17 @@ struct DevModule {
   void **set_args;
   const void *set_pool;
   uint64_t set_cold;
+  /* GPU: the report as the host sees it, NULL if it has to be copied; the next program that has one; made-up data: nobody asks */
+  volatile int32_t *report;
+  DevModule *reports_too;
+  bool made_up;
 };
 
 /* What to do in a forked child, where the driver of the parent is of no use. */
 #define FORK_REMEDY                                                                                                    \
   "start children with multiprocessing.get_context(\"spawn\") or \"forkserver\", or use the device in the child alone"
 NS_NORETURN void dev_raise_forked(const Device *d);
+NS_NORETURN void dev_raise_index(const DevModule *m, const int32_t *report); /* a program's report that says so */
 
 /* Each raises if the library or the device is missing. */
 void cpu_open(Device *d);

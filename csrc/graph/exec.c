@@ -303,6 +303,9 @@ static bool distinct(const GraphExec *x) {
   return true;
 }
 
+/* A report may be written by several at a time. */
+static bool has_rooms(const DevModule *m) { return dev_manifest(m)->n_work > (dev_manifest(m)->report >= 0); }
+
 /* Programs with workspaces run one after the other: they have these once. */
 static void launch_branches(GraphExec *x, GraphStep *step) {
   int n = x->n_steps, n_ends = 0;
@@ -311,7 +314,7 @@ static void launch_branches(GraphExec *x, GraphStep *step) {
   for (int i = 0; i < n; i++) {
     step[i] = (GraphStep){.node = x->step[i].node, .group = -1};
     for (int k = 0; k <= i && step[i].group < 0; k++)
-      if (x->step[k].module == x->step[i].module && dev_manifest(x->step[i].module)->n_work > 0) step[i].group = k;
+      if (x->step[k].module == x->step[i].module && has_rooms(x->step[i].module)) step[i].group = k;
   }
   graph_branches(x->arena, x->g, n, step);
   for (int i = 0; i < n; i++) {

@@ -43,6 +43,19 @@ int64_t ev_int(Run *r, ExprId e, const char *what) {
   return v.u.i;
 }
 
+/* Out of range: the definition has no value, a program goes on with 0. */
+static Val index_in(Run *r, const ExprNode *n, int lane) {
+  const ExprId *k = r->kid + n->kid0;
+  Val v = ev(r, k[0], lane), size = ev(r, k[1], 0);
+  if (v.bad || (v.u.i >= 0 && v.u.i < size.u.i)) return v;
+  if (r->tensor)
+    err_raise(r->err, NS_ERR_VALUE, "index %lld is out of range for an axis of size %lld", (long long)v.u.i,
+              (long long)size.u.i);
+  finding(r, FD_BOUNDS, -1 - (int32_t)ev(r, k[2], 0).u.i, "index %lld is out of range for an axis of size %lld",
+          (long long)v.u.i, (long long)size.u.i);
+  return (Val){.u.i = 0};
+}
+
 static Val call(Run *r, const ExprNode *n, ExprId e, int lane) {
   const ExprId *k = r->kid + n->kid0;
   Intrin in = (Intrin)n->sym;
@@ -58,6 +71,7 @@ static Val call(Run *r, const ExprNode *n, ExprId e, int lane) {
       err_raise(r->err, NS_ERR_INTERNAL, "a warp shuffle in a place where the interpreter does not expect one");
     return r->shfl_val[(size_t)at * MAX_THREADS + (size_t)r->t];
   }
+  if (in == IN_INDEX) return index_in(r, n, lane);
   Val a[4];
   if (n->n < 1 || n->n > 4)
     err_raise(r->err, NS_ERR_VALUE, "the interpreter does not know '%s' with %d arguments", intrin_info(in)->name,

@@ -165,6 +165,7 @@ static Bound bound_call(Arith *a, const ExprNode *p, const ExprId *k) {
   switch ((Intrin)p->sym) {
   case IN_IF_THEN_ELSE: x = bound_of(a, k1); return bound_meet(hull(x, bound_of(a, k2)), t);
   case IN_LIKELY: return bound_of(a, k0);
+  case IN_INDEX: return (Bound){0, max64(bound_of(a, k1).hi - 1, 0)};
   case IN_BAND:
     x = bound_of(a, k0), y = bound_of(a, k1);
     if (x.lo >= 0 && y.lo >= 0) return (Bound){0, min64(x.hi, y.hi)};

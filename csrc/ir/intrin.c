@@ -54,6 +54,7 @@ static const IntrinInfo TABLE[IN_COUNT] = {
     [IN_BXOR] = {"bitwise_xor", 2, EFF_PURE},
     [IN_BNOT] = {"bitwise_not", 1, EFF_PURE},
     [IN_REINTERPRET] = {"reinterpret", 1, EFF_PURE},
+    [IN_INDEX] = {"check_index", 2, EFF_READ},
     [IN_SYNC_SHARED] = {"tvm_storage_sync", -1, EFF_SYNC},
     [IN_ALLREDUCE] = {"tvm_thread_allreduce", -1, EFF_SYNC},
     [IN_SHFL_DOWN] = {"tvm_warp_shuffle_down", -1, EFF_SYNC},

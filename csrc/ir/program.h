@@ -29,6 +29,8 @@ typedef struct {
   const char *illegal; /* why the program cannot be right although its loops can be printed and interpreted; NULL: it can */
   uint64_t constant;    /* bit k: no kernel of the network that it is part of writes to argument k, so that it may be read early */
   int64_t tensor_bytes; /* of all tensors of the computation before it was scheduled; 0: not known */
+  int32_t n_site;       /* where indices that come from data are checked (IN_INDEX) */
+  const ManSite *site;
 } Func;
 
 static inline bool func_is_constant(const Func *f, BufferId b) {
@@ -53,6 +55,7 @@ typedef struct {
   Kernel *kernel; /* GPU: in launch order. CPU: one kernel holding everything */
   int32_t n_work;
   BufferId *work; /* global temporaries the host must allocate (bytes: ir_buffer size * type) */
+  BufferId report; /* the one that is told of an index out of range (program.h); 0: no index is checked */
   int32_t n_relayout;
   const Relayout *relayout; /* arguments that the caller must bring into another layout first */
 } Program;

@@ -705,7 +705,7 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowU
       ar_bind_range(l.ar, x->var, ex_int(c, ir_var_info(c, x->var)->type, 0), x->extent);
     }
   }
-  l.body = state_inlined_bodies(s, features);
+  l.body = state_inlined_bodies(s, features, use == LOW_CODE ? low_check_indices(s, &f) : NULL);
   if (!features) f.illegal = low_illegal(s, t, l.ar, is_arg, l.body);
   l.whole = use == LOW_CODE && low_is_gpu(&f);
   make_buffers(&l, &f, n_args, args);

@@ -61,7 +61,9 @@ static void use(Params *p, BufferId b) {
 }
 static void use_node(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
-  if (n->kind == IR_LOAD) use(arg, n->sym);
+  Params *p = arg;
+  if (n->kind == IR_LOAD) use(p, n->sym);
+  if (n->kind == IR_CALL && n->sym == IN_INDEX) mapu_set(&p->written, (uint64_t)ir_node(c, ir_kid(c, e, 3))->sym, 1);
 }
 static bool find_params(IrCtx *c, const Stmt *s, void *arg) {
   Params *p = arg;
@@ -154,8 +156,9 @@ static Stmt *workspaces(Func *f, Stmt *s, Program *p) {
   VEC(BufferId) work = {0};
   VEC(BufferId) keep = {0};
   while (s && s->kind == ST_ALLOC) {
-    bool top = ir_buffer(c, s->u.alloc.buf)->scope == SC_GLOBAL &&
-               (low_is_gpu(f) || low_buffer_bytes(c, s->u.alloc.buf) > LOW_CPU_STACK_BYTES);
+    bool top =
+        ir_buffer(c, s->u.alloc.buf)->scope == SC_GLOBAL &&
+        (low_is_gpu(f) || s->u.alloc.buf == p->report || low_buffer_bytes(c, s->u.alloc.buf) > LOW_CPU_STACK_BYTES);
     if (top)
       vec_push(ir_arena(c), &work, s->u.alloc.buf);
     else
@@ -184,6 +187,7 @@ Program low_build(Func f, const char *name) {
     low_run(&f, PASSES[i].run);
     if (!f.body) empty = f.body = st_eval(c, ex_i32(c, 0)); /* all extents are zero: a program that does nothing */
   }
+  p.report = low_report(&f);
   ir_verify(c, f.body, true, false);
   f.body = workspaces(&f, f.body, &p);
   Cut x = {.f = &f, .name = name};

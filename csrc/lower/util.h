@@ -41,6 +41,10 @@ bool low_reduces_whole(IrCtx *c, const State *s, Arith *ar, const MapU64 *buf_of
                        const ExprId *at);
 bool low_zeros_add_nothing(IrCtx *c, const IrReducer *op, ExprId src, const IrAxis *x); /* then axis x may go on, too */
 
+/* ---- indices.c ---- */
+ExprId **low_check_indices(State *s, Func *f); /* per stage its body with checked indices, NULL: as it was; f: learns of the sites */
+BufferId low_report(Func *f); /* behind all passes: allocates the report and gives it to those who tell it; 0: nobody does */
+
 /* ---- legal.c ---- */
 /* Why no program of s can be right; NULL: it can. ar knows the ranges of loops; is_arg, per stage: it stores into an
  * argument; body, per stage: with inlined stages substituted, or NULL. */

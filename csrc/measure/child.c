@@ -250,6 +250,7 @@ static void run_body(void *arg) {
   bool old_inputs = !s->dirty;
   x->stage = ME_COMPILE_DEVICE;
   x->m = dev_load(d, x->binary, (size_t)x->q->n_binary, x->manifest);
+  dev_made_up(x->m);
   x->stage = ME_RUNTIME_DEVICE;
   check_arguments(x, s);
   if (s->dirty) fill_slot(&fresh);
@@ -317,6 +318,7 @@ static void final_body(void *arg) {
   for (int i = 0; i < x->q->n; i++) {
     const char *manifest = at + x->q->n_binary[i];
     x->m[i] = dev_load(x->c->dev, at, (size_t)x->q->n_binary[i], manifest);
+    dev_made_up(x->m[i]);
     if (dev_manifest(x->m[i])->n_args != s->desc.n_args)
       err_raise(&x->c->e, NS_ERR_VALUE, "program %d has %d arguments, the task %d", i, dev_manifest(x->m[i])->n_args,
                 s->desc.n_args);
@@ -470,7 +472,9 @@ static void make_body(void *arg) {
   const char *program = x->map + x->q->total;
   for (int i = 0; i < x->q->n_args; i++) mem[i] = x->map + x->q->offset[i];
   x->c->dev = dev_open(&x->c->e, DEV_CPU, 0);
-  dev_run(dev_load(x->c->dev, program, (size_t)x->q->n_binary, program + x->q->n_binary), mem);
+  DevModule *m = dev_load(x->c->dev, program, (size_t)x->q->n_binary, program + x->q->n_binary);
+  dev_made_up(m);
+  dev_run(m, mem);
 }
 
 static void make_once(Serving *c) {

@@ -43,7 +43,7 @@ bool facts_matrix(Gpu *g, State *s, int stage) {
   const MatrixTile *t = s->stage.at[stage].matrix;
   MatrixView v;
   const char *why;
-  if (!matrix_view(s, stage, t->transposed, state_inlined_bodies(s, false), &v, &why)) return false;
+  if (!matrix_view(s, stage, t->transposed, state_inlined_bodies(s, false, NULL), &v, &why)) return false;
   KernelFacts *k = g->k;
   bool lanes = matrix_lanes(t);
   int bytes = dtype_bytes(v.type);

@@ -115,6 +115,24 @@ static void params(const Parse *p, const cJSON *o, ManKernel *k) {
   }
 }
 
+static void indices(const Parse *p, Manifest *m) {
+  const cJSON *all = cJSON_GetObjectItemCaseSensitive(p->root, "indices"), *o;
+  m->report = -1;
+  if (!all) return;
+  m->report = (int32_t)get_int(p, all, "indices", "report", 0, m->n_work - 1);
+  if (m->work[m->report].bytes < REPORT_WORDS * 4) bad(p, "indices", "report", "is not the number of such a workspace");
+  const cJSON *list = get_array(p, all, "indices", "sites", &m->n_site);
+  ManSite *s = m->site = arena_array(p->a, ManSite, m->n_site);
+  for (o = list->child; o; o = o->next) {
+    s->stage = get_str(p, o, "sites", "stage");
+    if (cJSON_HasObjectItem(o, "of")) s->of = get_str(p, o, "sites", "of");
+    s->axis = (int32_t)get_int(p, o, "sites", "axis", 0, INT32_MAX);
+    s->size = opt_int(p, o, "sites", "size", 0);
+    s->from_end = get_bool(o, "from_end");
+    s++;
+  }
+}
+
 static void parse(void *arg) {
   Parse *p = arg;
   p->root = json_parse(arena_err(p->a), p->text);
@@ -142,6 +160,7 @@ static void parse(void *arg) {
     k->waits = get_bool(o, "waits");
     k++;
   }
+  indices(p, m);
 }
 
 const Manifest *man_parse(Arena *a, const char *json) {
@@ -190,6 +209,19 @@ static void write_kernel(StrBuf *o, const ManKernel *k) {
             (long long)k->dyn_shared_bytes, (long long)k->local_bytes, k->waits ? ",\"waits\":true" : "");
 }
 
+static void write_indices(StrBuf *o, const Manifest *m) {
+  sb_printf(o, ",\"indices\":{\"report\":%d,\"sites\":[", (int)m->report);
+  for (int i = 0; i < m->n_site; i++) {
+    const ManSite *s = &m->site[i];
+    sb_printf(o, "%s{\"stage\":", i ? "," : "");
+    sb_json(o, s->stage);
+    if (s->of) sb_puts(o, ",\"of\":"), sb_json(o, s->of);
+    sb_printf(o, ",\"axis\":%d,\"size\":%lld%s}", (int)s->axis, (long long)s->size,
+              s->from_end ? ",\"from_end\":true" : "");
+  }
+  sb_puts(o, "]}");
+}
+
 char *man_write(Arena *a, const Manifest *m) {
   StrBuf o;
   sb_init(&o, a);
@@ -202,6 +234,8 @@ char *man_write(Arena *a, const Manifest *m) {
   for (int i = 0; i < m->n_work; i++) i ? sb_putc(&o, ',') : (void)0, write_buffer(&o, &m->work[i]);
   sb_puts(&o, "],\"kernels\":[");
   for (int i = 0; i < m->n_kernels; i++) i ? sb_putc(&o, ',') : (void)0, write_kernel(&o, &m->kernel[i]);
-  sb_puts(&o, "]}");
+  sb_putc(&o, ']');
+  if (m->n_site) write_indices(&o, m);
+  sb_putc(&o, '}');
   return sb_str(&o);
 }

@@ -92,29 +92,34 @@ static ExprId replace_by_value(IrCtx *c, ExprId e, void *arg) {
   return n->kind == IR_READ && n->sym == r->t ? r->value : e;
 }
 
-static ExprId inline_one(IrCtx *c, ExprId body, const TeOp *op, bool as_one) {
-  if (!as_one) return te_inline_reads(c, body, op);
+static ExprId inline_one(IrCtx *c, ExprId body, const TeOp *op, const ExprId *value, bool as_one) {
+  if (!as_one) return te_inline_reads(c, body, op, value);
   DType t = ir_tensor(c, op->out[0])->type;
   OneRead r = {op->out[0], dtype_is_float(t) ? ex_flt(c, t, 1) : ex_int(c, t, 1)};
   return ex_map(c, body, replace_by_value, &r);
 }
 
-ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one) {
+ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one, ExprId *const *own) {
   Arena *m = ir_arena(s->ctx);
   int n = s->stage.len;
   ExprId **out = arena_array(m, ExprId *, n);
   char *reads = arena_alloc(m, (size_t)n * (size_t)n); /* row: producer; kept up to date while bodies change */
   for (int k = 0; k < s->dag->n_edges; k++)
     reads[(size_t)s->dag->edge[k].producer * (size_t)n + (size_t)s->dag->edge[k].consumer] = 1;
+  for (int q = 0; own && q < n; q++) {
+    const Stage *st = &s->stage.at[q];
+    if (own[q] && st->at != AT_INLINED) out[q] = arena_copy(m, own[q], sizeof(ExprId) * (size_t)st->op->n_out);
+  }
   for (int p = n - 1; p >= 0; p--) {
     const Stage *st = &s->stage.at[p];
     if (st->at != AT_INLINED) continue;
+    const ExprId *value = own && own[p] ? own[p] : st->op->body;
     bool one = const_matrix_as_one && te_attr(st->op, "const_matrix");
     for (int q = p + 1; q < n; q++) {
       const Stage *r = &s->stage.at[q];
       if (r->at == AT_INLINED || !reads[(size_t)p * (size_t)n + (size_t)q]) continue;
       if (!out[q]) out[q] = arena_copy(m, r->op->body, sizeof(ExprId) * (size_t)r->op->n_out);
-      for (int i = 0; i < r->op->n_out; i++) out[q][i] = inline_one(s->ctx, out[q][i], st->op, one);
+      for (int i = 0; i < r->op->n_out; i++) out[q][i] = inline_one(s->ctx, out[q][i], st->op, value, one);
       for (int k = 0; k < p; k++) reads[(size_t)k * (size_t)n + (size_t)q] |= reads[(size_t)k * (size_t)n + (size_t)p];
     }
   }

@@ -471,7 +471,7 @@ const char *state_math(State *s) {
     MatrixView v;
     const char *why;
     const MatrixTile *t = s->stage.at[i].matrix;
-    if (!t || !matrix_view(s, i, false, state_inlined_bodies(s, false), &v, &why)) continue;
+    if (!t || !matrix_view(s, i, false, state_inlined_bodies(s, false, NULL), &v, &why)) continue;
     if (matrix_half_sums(t)) halves = 1;
     int needs = v.type.bits < 32 ? 0 : t->terms == 1 ? 2 : t->terms == 3;
     if (needs > single) single = needs;

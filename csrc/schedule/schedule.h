@@ -166,8 +166,9 @@ void state_infer_bounds(State *s);
 bool *stage_wide_axes(IrCtx *c, const Stage *st);
 /* of its memory: as set, else by the threads around it; attach points must be checked */
 ScopeKind state_scope(const State *s, int stage);
-/* Inlining as a lowering preparation: op bodies with inlined stages substituted, indexed by stage (NULL: unchanged). */
-ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one);
+/* Inlining as a lowering preparation: op bodies with inlined stages substituted, indexed by stage (NULL: unchanged). own: per stage
+ * what stands for the body of its operation; NULL, or NULL there: the body. */
+ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one, ExprId *const *own);
 /* Values of axes, from those of the loops up to the root axes (07 §7.2.2): val has one per axis of the stage, 0: not known;
  * what follows from known ones is filled in. extent: what an extent is at that place (0: not known); NULL: as it stands. */
 typedef ExprId (*AxisExtent)(void *arg, ExprId extent);

@@ -43,7 +43,7 @@ static bool find_parts(const State *s, int *root, int *sum) {
 
 static bool view_of(State *s, int stage, MatrixView *v) {
   const char *why;
-  return matrix_view(s, stage, false, state_inlined_bodies(s, false), v, &why);
+  return matrix_view(s, stage, false, state_inlined_bodies(s, false, NULL), v, &why);
 }
 
 /* How much of what the instructions compute is asked for, at best: a side of one is padded to 8, the other to 16 (of lanes, to 8). Less

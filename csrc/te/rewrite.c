@@ -11,6 +11,7 @@ TeOp *te_op_with_body(IrCtx *c, const TeOp *op, const ExprId *body) {
 typedef struct {
   TensorId from, to;
   const TeOp *op;
+  const ExprId *body;
 } Replace;
 
 static ExprId replace_read(IrCtx *c, ExprId e, void *arg) {
@@ -29,19 +30,20 @@ ExprId te_replace_tensor(IrCtx *c, ExprId e, TensorId from, TensorId to) {
 }
 
 static ExprId inline_read(IrCtx *c, ExprId e, void *arg) {
-  const TeOp *op = ((const Replace *)arg)->op;
+  const Replace *r = arg;
+  const TeOp *op = r->op;
   ExprNode n = *ir_node(c, e);
   if (n.kind != IR_READ || ir_tensor(c, (TensorId)n.sym)->op != (const void *)op) return e;
   int out = ir_tensor(c, (TensorId)n.sym)->out;
   VarSub sub[op->n_axis + 1];
   for (int i = 0; i < op->n_axis; i++) sub[i] = (VarSub){op->axis[i].var, ir_kid(c, e, i)};
-  return ex_subst(c, op->body[out], op->n_axis, sub);
+  return ex_subst(c, r->body[out], op->n_axis, sub);
 }
 
-ExprId te_inline_reads(IrCtx *c, ExprId e, const TeOp *op) {
+ExprId te_inline_reads(IrCtx *c, ExprId e, const TeOp *op, const ExprId *body) {
   err_check(ir_err(c), op->kind == TE_COMPUTE && !te_is_reduction(c, op),
             "'%s' cannot be inlined: it is a placeholder or a reduction", op->name);
-  Replace r = {.op = op};
+  Replace r = {.op = op, .body = body};
   ExprId out = ex_map(c, e, inline_read, &r);
   err_check(
       ir_err(c), ex_size(c, out, NULL, NULL) < EX_SIZE_MAX,

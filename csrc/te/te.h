@@ -125,5 +125,6 @@ char *te_workload_key(IrCtx *c, const TeDag *d);          /* 01 §3.3 */
 /* ---- rewriting operations (used by CHR/CHW/RF/inline/layout rewrite) ---- */
 TeOp *te_op_with_body(IrCtx *c, const TeOp *op, const ExprId *body); /* same name, axes, tag, attrs; new tensors */
 ExprId te_replace_tensor(IrCtx *c, ExprId e, TensorId from, TensorId to);
-ExprId te_inline_reads(IrCtx *c, ExprId e, const TeOp *op); /* each read of op's tensor becomes its body */
+/* Each read of op's tensors becomes its body: op->body, or one that computes the same. */
+ExprId te_inline_reads(IrCtx *c, ExprId e, const TeOp *op, const ExprId *body);
 #endif

@@ -40,7 +40,7 @@ static void replay_body(void *arg) {
       stage_climb(f->c, st, memo, NULL, NULL);
       for (int k = 0; k < st->axes.len; k++) assert_true(memo[k] != 0);
     }
-    ExprId **bodies = state_inlined_bodies(s, false);
+    ExprId **bodies = state_inlined_bodies(s, false, NULL);
     for (int i = 0; i < s->stage.len; i++) assert_null(bodies[i]);
     ir_release(f->c, mark);
   }

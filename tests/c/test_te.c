@@ -143,7 +143,7 @@ static void test_rewrite(void **state) {
   assert_int_equal(d->n_tensors, 3);
   assert_true(d->flags[4].is_output && !d->flags[3].is_output && d->flags[1].strictly_inlineable);
   /* ... and inlined away again. */
-  ExprId back = te_inline_reads(c, body, shared);
+  ExprId back = te_inline_reads(c, body, shared, shared->body);
   assert_int_equal(back, f->sum->body[0]);
 }
 
@@ -156,7 +156,7 @@ static void bad_names(void *arg) {
 }
 static void bad_inline(void *arg) {
   Fix *f = arg;
-  te_inline_reads(f->c, f->relu->body[0], f->sum);
+  te_inline_reads(f->c, f->relu->body[0], f->sum, f->sum->body);
 }
 static void bad_extent(void *arg) {
   Fix *f = arg;

@@ -10,7 +10,7 @@ from .expr import EQ, Not, const
 
 __all__ = [
     "Reducer", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "ceildiv", "clz", "comm_reducer", "copysign", "cos", "cosh",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "ceildiv", "check_index", "clz", "comm_reducer", "copysign", "cos", "cosh",
     "div", "erf", "exp", "exp2", "exp10", "floor", "floordiv", "floormod", "fmod", "hypot", "if_then_else",
     "indexdiv", "indexmod", "infinity", "isfinite", "isinf", "isnan", "ldexp", "likely", "log", "log1p", "log2",
     "log10", "max", "max_value", "min", "min_value", "nearbyint", "neutral_of_max", "neutral_of_min", "nextafter",
@@ -109,6 +109,13 @@ def _dtype(x):
 def if_then_else(cond, t, f):
     """``cond ? t : f`` where only the chosen side is evaluated; a literal condition folds."""
     return _core.expr_if_then_else(cond, t, f)
+
+
+def check_index(value, extent):
+    """``value``, an integer, if 0 <= value < extent; otherwise it counts as 0, and the run of the program ends with a
+    RuntimeError that names value and extent. Indices that come from data are checked without it where they are used."""
+    value = const(value)
+    return _core.expr_math("check_index", (value, const(extent, value.dtype) if isinstance(extent, int) else extent))
 
 
 def likely(cond):

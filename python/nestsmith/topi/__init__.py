@@ -92,6 +92,7 @@ from .scan import cumsum
 from .sort import argsort, topk
 from .transform import (
     arange,
+    check_index,
     concatenate,
     expand_dims,
     flip,

@@ -11,6 +11,7 @@ Signatures (``x``: tensor; axes may be negative)::
     split(x, indices_or_sections, axis=0) -> list              T_split / T_split_sections
     strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", index_dtype="int32")  T_strided_slice
     take(x, indices, axis=None, mode="clip")                   T_take
+    check_index(x, extent, from_end=False)                     T_index
     pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad", pad_mode="constant")
                                    graph form (nn.pad: form used by convolutions)
     repeat(x, repeats, axis=0), tile(x, reps), flip(x, axis), arange(start, stop=None, step=1, dtype="float32")
@@ -215,7 +216,8 @@ def take(x, indices, axis=None, batch_dims=0, mode="clip"):
     """Elements at positions along a dimension (default: of the flattened tensor).
 
     ``batch_dims``: so many leading dimensions of ``x`` and ``indices`` are the same ones, at most ``axis``. ``mode``:
-    ``"clip"`` moves positions into range, ``"wrap"`` counts modulo, ``"fast"`` does not check.
+    ``"clip"`` moves positions into range, ``"wrap"`` counts modulo; ``"fast"`` does neither, and a position out of range
+    ends the run with an error.
     """
     if mode not in ("clip", "wrap", "fast"):
         raise ValueError(f'take: mode is "clip", "wrap" or "fast", not {mode!r}')
@@ -225,6 +227,8 @@ def take(x, indices, axis=None, batch_dims=0, mode="clip"):
         v = indices(*idx)
         if mode == "fast":
             return v
+        if isinstance(size, int) and size > int(tir.max_value(v.dtype).value):
+            v = v.astype("int32")
         n = tir.const(size, v.dtype) if isinstance(size, int) else size
         if mode == "wrap":
             return te.truncmod(te.truncmod(v, n) + n, n)
@@ -350,8 +354,27 @@ def arange(start, stop=None, step=1, dtype="float32"):
     return c_compute([n], lambda i: (first + i.astype(step.dtype) * step).astype(dtype), "T_arange", INJECTIVE)
 
 
+def check_index(x, extent, from_end=False, name="T_index"):
+    """``x``, integers, as int32 (int64 where ``extent`` needs it) if they are indices of an axis of ``extent``; one that is
+    not ends the run with an error, which says ``name``, the stage's. ``from_end``: -1 is the last one."""
+    if not x.dtype.startswith(("int", "uint")):
+        raise TypeError(f"check_index: the indices are {x.dtype}; they must be integers")
+    signed, bits, out = x.dtype[0] == "i", int(x.dtype.lstrip("uint")), "int32" if extent < 2**31 else "int64"
+    wide = "int32" if out == "int32" and bits < 32 + signed else "int64"
+
+    def f(*ax):
+        v = x(*ax)
+        v = (tir.Min(v, tir.const(2**63 - 1, "uint64")) if x.dtype == "uint64" else v).astype(wide)
+        if from_end and signed:
+            v = tir.Select(v < 0, v + tir.const(extent, wide), v)
+        return tir.check_index(v, extent).astype(out)
+
+    return c_compute(x.shape, f, name, INJECTIVE)
+
+
 def gather(x, axis, indices):
-    """``x`` read along one dimension at ``indices`` of the same rank; stage ``T_gather``."""
+    """``x`` read along one dimension at ``indices`` of the same rank; stage ``T_gather``. An index out of range, a negative one
+    among them, ends the run with an error."""
     a = normal_axis(axis, len(x.shape))
     if len(indices.shape) != len(x.shape):
         raise ValueError(f"gather: indices have {len(indices.shape)} dimension(s), the data {len(x.shape)}")

@@ -13,6 +13,7 @@ from ...error import OpNotImplemented
 from ...numerics import is_float
 from .. import op as relay
 from ..op import image, nn
+from ..op.lookup import in_range
 from ..transform.fold_constant import fold
 from .values import array, dtype_of, known, rank_of, shape_of
 
@@ -348,23 +349,22 @@ def expand(x, shape):
     return x if shape_of(x) == tuple(shape) else relay.broadcast_to(x, tuple(shape))
 
 
-def wrapped(index, extent):
-    """Indices with the negative ones counted from the end."""
+def wrapped(index, extent, what, from_end=True, first=False):
+    """The indices that operator `what` is given, as int32; `from_end`: negative ones count from the end. One out of range is an error:
+    ValueError now if it is known, else RuntimeError at the end of the run. `first`: they are checked by a kernel of their own."""
     if known(index):
-        i = index.data.astype("int64")
-        return array(np.where(i < 0, i + extent, i), "int32")
-    index = as_dtype(index, "int32")
-    return relay.where(relay.less(index, array(0, "int32")), relay.add(index, array(extent, "int32")), index)
+        return array(in_range(index.data, extent, from_end), "int32")
+    return relay.check_index(index, extent, from_end, what, first)
 
 
-def gather(x, index, axis):
-    """Slices of `x` along `axis`, negative indices counted from the end."""
-    return relay.take(x, wrapped(index, shape_of(x)[axis]), axis=axis)
+def gather(x, index, axis, what="gather", from_end=True):
+    """Slices of `x` along `axis`."""
+    return relay.take(x, wrapped(index, shape_of(x)[axis], what, from_end), axis=axis)
 
 
-def gather_elements(x, index, axis):
+def gather_elements(x, index, axis, what="gather", from_end=True):
     """One element of `x` for each of `index`, which says where along `axis`."""
-    index = wrapped(index, shape_of(x)[axis])
+    index = wrapped(index, shape_of(x)[axis], what, from_end)
     cut = [a for a, (m, k) in enumerate(zip(shape_of(index), shape_of(x))) if a != axis and m != k]
     if cut:
         x = slice_axes(x, cut, [0] * len(cut), [shape_of(index)[a] for a in cut], [1] * len(cut))
@@ -432,13 +432,13 @@ def scatter(x, at, new, reduction="none"):
     return relay.reshape(combine(flat, reduce(kind, relay.where(here, relay.reshape(new, (1, count)), scalar(neutral, x)), [1], False)), shape)
 
 
-def scatter_elements(x, index, new, axis, reduction="none"):
+def scatter_elements(x, index, new, axis, reduction="none", what="scatter", from_end=True):
     """`x` with one element replaced (or combined) for each of `index`, which says where along `axis`."""
     shape, places = shape_of(x), shape_of(index)
     strides = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
     base = sum(np.arange(p).reshape([-1 if b == a else 1 for b in range(len(shape))]) * strides[a]
                for a, p in enumerate(places) if a != axis)  # fmt: skip
-    at = relay.multiply(wrapped(index, shape[axis]), array(strides[axis], "int32"))
+    at = relay.multiply(wrapped(index, shape[axis], what, from_end, first=True), array(strides[axis], "int32"))
     at = relay.add(at, array(np.broadcast_to(base, places).copy(), "int32"))
     return scatter(x, now(at), new, reduction)
 

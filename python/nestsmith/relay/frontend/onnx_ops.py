@@ -606,8 +606,8 @@ def _gather_elements(n):
 def _gather_nd(n):
     x, index, batch = n.input(0), n.input(1), n.get("batch_dims", 0)
     shape, depth = shape_of(x), shape_of(index)[-1]
-    columns = [c.wrapped(relay.squeeze(c.slice_axes(index, [rank_of(index) - 1], [k], [k + 1], [1]), [-1]), shape[batch + k])
-               for k in range(depth)]  # fmt: skip
+    columns = [c.now(relay.squeeze(c.slice_axes(index, [rank_of(index) - 1], [k], [k + 1], [1]), [-1])) for k in range(depth)]
+    columns = [c.wrapped(column, shape[batch + k], "gather") for k, column in enumerate(columns)]
     rank = rank_of(columns[0])
     for b in range(batch):
         lift = [1] * rank
@@ -630,8 +630,8 @@ def _scatter_nd(n):
     block = math.prod(shape[depth:])
     at = None
     for k in range(depth):
-        column = relay.squeeze(c.slice_axes(index, [len(places) - 1], [k], [k + 1], [1]), [-1])
-        part = relay.multiply(c.wrapped(column, shape[k]), array(math.prod(shape[k + 1 :]), "int32"))
+        column = c.now(relay.squeeze(c.slice_axes(index, [len(places) - 1], [k], [k + 1], [1]), [-1]))
+        part = relay.multiply(c.wrapped(column, shape[k], "scatter", first=True), array(math.prod(shape[k + 1 :]), "int32"))
         at = part if at is None else relay.add(at, part)
     at = relay.add(relay.reshape(at, (-1, 1)), array(np.arange(block).reshape(1, -1), "int32"))
     return c.scatter(x, c.now(at), new, n.get("reduction", "none"))

@@ -36,7 +36,8 @@ def _pixel(x, at, padding, corners):
             p = _reflected(p, low, high)
         ok = relay.logical_and(relay.greater_equal(p, s(0)), relay.less_equal(p, s(extent - 1)))
         inside = ok if inside is None else relay.logical_and(inside, ok)
-        index.append(relay.cast(relay.clip(p, 0, extent - 1), "int32"))
+        place = relay.cast(relay.clip(p, 0, extent - 1), "int32")
+        index.append(relay.clip(place, 0, extent - 1))  # what is not a number may have become any integer
     out = shape_of(index[0])
     flat = relay.add(relay.multiply(index[0], array(size[1], "int32")), index[1])
     flat = relay.reshape(flat, (n, 1, out[1] * out[2]))

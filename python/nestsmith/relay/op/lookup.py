@@ -1,15 +1,30 @@
-"""Operators that look elements up by indices: take, gather, one_hot."""
+"""Operators that look elements up by indices: take, gather, one_hot, and the check of indices that come from data."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from ... import topi
 from ...numerics import is_float
+from ..expr import Constant, Var
 from ..ty import Any, TensorType
-from .registry import ANCHOR, FOLLOW, INJECTIVE, as_expr, call, norm_axis, register, tensor
+from .registry import ANCHOR, FOLLOW, INJECTIVE, OPAQUE, as_expr, call, norm_axis, register, tensor
 
-__all__ = ["take", "gather", "gather_nd", "one_hot"]
+__all__ = ["take", "gather", "gather_nd", "one_hot", "check_index"]
+
+
+def in_range(index, extent, from_end=False):
+    """The integers of an array as int64, those counted from the end as what they are from the begin. Raises ValueError for the first
+    that is no index of an axis of `extent`."""
+    index = np.asarray(index)
+    at = index.astype("int64")
+    low = -extent if from_end else 0
+    bad = (at < low) | (at >= extent) | ((index > 0) & (at < 0))
+    if bad.any():
+        raise ValueError(f"index {index[bad][0]} is out of range for an axis of size {extent}")
+    return np.where(at < 0, at + extent, at)
 
 
 def _data_and_indices(types):
@@ -17,6 +32,25 @@ def _data_and_indices(types):
     if is_float(i.dtype):
         raise ValueError(f"the indices are {i.dtype}; they must be integers")
     return t, i
+
+
+def _with_known(lookup):
+    """The call of an operator that looks up, whose indices are checked now if they are constants and the shape is known."""
+    data, index = lookup.args
+    kind = data.data if isinstance(data, Constant) else data.type_annotation if isinstance(data, Var) else data._type
+    if not isinstance(index, Constant) or kind is None:
+        return lookup
+    shape = kind.shape
+    if lookup.op_name == "gather_nd":
+        pairs = list(zip(index.data, shape))
+    elif lookup.attrs.axis is None:
+        pairs = [(index.data, math.prod(shape))]
+    else:
+        pairs = [(index.data, shape[lookup.attrs.axis])]
+    for i, n in pairs:
+        if isinstance(n, int):
+            in_range(i, n)
+    return lookup
 
 
 def _take_infer(attrs, types):
@@ -35,9 +69,12 @@ def _take_infer(attrs, types):
 
 
 def _ev_take(attrs, x, i):
-    i = i.astype("int64")
     n = x.size if attrs.axis is None else x.shape[attrs.axis]
-    i = i % n if attrs.mode == "wrap" else np.clip(i, 0, n - 1)
+    if attrs.mode == "fast":
+        i = in_range(i, n)
+    else:
+        i = i.astype("int64")
+        i = i % n if attrs.mode == "wrap" else np.clip(i, 0, n - 1)
     b = attrs.get("batch_dims", 0)
     b = b + i.ndim if b < 0 else b
     if not b:
@@ -58,16 +95,17 @@ register(
 
 def take(data, indices, axis=None, batch_dims=0, mode="clip"):
     """Elements of `data` at `indices` along `axis` (None: of the flat array); the first `batch_dims` axes of both are the
-    same. mode: clip, wrap or fast (no check)."""
+    same. mode: clip, wrap or fast (an index out of range ends the run with an error)."""
     if mode not in ("clip", "wrap", "fast"):
         raise ValueError(f"mode {mode!r}; use 'clip', 'wrap' or 'fast'")
-    return call(
+    out = call(
         "take",
         [data, as_expr(indices)],
         axis=None if axis is None else int(axis),
         batch_dims=int(batch_dims),
         mode=mode,
     )
+    return _with_known(out) if mode == "fast" else out
 
 
 def _gather_infer(attrs, types):
@@ -79,15 +117,16 @@ register(
     "gather",
     INJECTIVE,
     _gather_infer,
-    lambda attrs, x, i: np.take_along_axis(x, i.astype("int64"), attrs.axis),
+    lambda attrs, x, i: np.take_along_axis(x, in_range(i, x.shape[attrs.axis]), attrs.axis),
     loops=lambda a, x, c, t: topi.gather(x[0], a.axis, x[1]),
     ranked=False,
 )
 
 
 def gather(data, axis, indices):
-    """``out[..i..] = data[.., indices[..i..], ..]`` along `axis`."""
-    return call("gather", [data, indices], axis=int(axis))
+    """``out[..i..] = data[.., indices[..i..], ..]`` along `axis`. An index out of range, a negative one among them, ends the run
+    with an error."""
+    return _with_known(call("gather", [data, indices], axis=int(axis)))
 
 
 def _gather_nd_infer(attrs, types):
@@ -109,15 +148,43 @@ register(
     "gather_nd",
     INJECTIVE,
     _gather_nd_infer,
-    lambda attrs, x, i: x[tuple(i.astype("int64"))],
+    lambda attrs, x, i: x[tuple(in_range(k, n) for k, n in zip(i, x.shape))],
     loops=_gather_nd_loops,
     ranked=False,
 )
 
 
 def gather_nd(data, indices):
-    """Elements at index tuples given along the first axis of `indices`."""
-    return call("gather_nd", [data, indices])
+    """Elements at index tuples given along the first axis of `indices`. One out of range ends the run with an error."""
+    return _with_known(call("gather_nd", [data, indices]))
+
+
+def _check_infer(attrs, types):
+    t = tensor(types, 0)
+    if not t.dtype.startswith(("int", "uint")):
+        raise ValueError(f"the indices are {t.dtype}; they must be integers")
+    if attrs.extent < 1:
+        raise ValueError(f"an axis of size {attrs.extent} has no index")
+    return TensorType(t.shape, "int32" if attrs.extent < 2**31 else "int64")
+
+
+for _name, _class in (("check_index", INJECTIVE), ("check_index_first", OPAQUE)):
+    register(
+        _name,
+        _class,
+        _check_infer,
+        lambda attrs, i: in_range(i, attrs.extent, attrs.from_end),
+        loops=lambda a, x, c, t: topi.check_index(x[0], a.extent, a.from_end, f"T_{a.what}"),
+        ranked=False,
+    )
+
+
+def check_index(indices, extent, from_end=False, what="index", first=False):
+    """`indices` as int32 (int64 where `extent` needs it), of which one that is no index of an axis of `extent` ends the run with
+    an error that names it and `what`, the operator that wants it. `from_end`: -1 is the last one. `first`: by a kernel of its own,
+    for those who read the indices many times."""
+    name = "check_index_first" if first else "check_index"
+    return call(name, [indices], extent=int(extent), from_end=bool(from_end), what=str(what))
 
 
 def _one_hot_infer(attrs, types):

@@ -13,7 +13,7 @@ from ...op import nn
 from .. import common as c
 from ..values import array, dtype_of, known, rank_of, shape_of
 from .promotion import Types, as_type, constant, fitting
-from .table import aten, lifted, listed, per_axis
+from .table import aten, lifted, listed, per_axis, scaled
 
 # ---- moving data ----
 
@@ -251,25 +251,25 @@ def _zero(x):
 
 @aten("embedding")
 def _embedding(weight, indices, *_):
-    return c.gather(weight, indices, 0)
+    return c.gather(weight, indices, 0, "embedding", from_end=False)
 
 
 @aten("index_select")
 def _index_select(x, dim, index):
     if not rank_of(x):
         return x
-    return c.gather(x, lifted(index), dim % rank_of(x))
+    return c.gather(x, lifted(index), dim % rank_of(x), "index_select", from_end=False)
 
 
 @aten("take")
 def _take(x, index):
-    return c.gather(relay.reshape(x, (-1,)), index, 0)
+    return c.gather(relay.reshape(x, (-1,)), index, 0, "take")
 
 
 @aten("gather")
 def _gather(x, dim, index, sparse_grad=False):
     x, at = lifted(x), lifted(index)
-    y = c.gather_elements(x, at, dim % rank_of(x))
+    y = c.gather_elements(x, at, dim % rank_of(x), from_end=False)
     return y if rank_of(index) else relay.reshape(y, ())
 
 
@@ -292,11 +292,11 @@ def _indices(x, indices):
     return [a for a, there in enumerate(axes) if there], out
 
 
-def _places(x, axes, index):
+def _places(x, axes, index, what):
     """The flat place within the indexed axes `axes` of x for each element of the broadcast indices."""
     shape, at = shape_of(x), None
     for k, (a, i) in enumerate(zip(axes, index)):
-        i = c.wrapped(i, shape[a])
+        i = c.wrapped(i, shape[a], what, first=what != "index")
         stride = math.prod(shape[b] for b in axes[k + 1 :])
         i = i if stride == 1 else relay.multiply(i, array(stride, "int32"))
         at = i if at is None else relay.add(at, i)
@@ -307,10 +307,10 @@ def _places(x, axes, index):
 def _index(x, indices):
     axes, index = _indices(x, indices)
     if len(axes) == 1:
-        return c.gather(x, index[0], axes[0])
+        return c.gather(x, index[0], axes[0], "index")
     rest = [a for a in range(rank_of(x)) if a not in axes]
     shape = shape_of(x)
-    at = _places(x, axes, index)
+    at = _places(x, axes, index, "index")
     y = relay.reshape(_permute(x, [*axes, *rest]), (math.prod(shape[a] for a in axes), *(shape[a] for a in rest)))
     y = relay.take(y, at, axis=0)
     if axes != list(range(axes[0], axes[0] + len(axes))) or not axes[0]:
@@ -325,7 +325,7 @@ def _index_put(x, indices, values, accumulate=False):
     if axes != list(range(len(axes))):
         raise OpNotImplemented("indices of other axes than the first ones are not supported")
     rest = shape_of(x)[len(axes) :]
-    at, block = _places(x, axes, index), math.prod(rest)
+    at, block = _places(x, axes, index, "index_put"), math.prod(rest)
     values = c.expand(values, (*shape_of(at), *rest))
     if block > 1:
         at = relay.add(relay.multiply(relay.reshape(at, (-1, 1)), array(block, "int32")), array(np.arange(block).reshape(1, -1), "int32"))
@@ -344,17 +344,41 @@ def _scatter(x, dim, index, src, reduction="none", reduce=None):
     shape = shape_of(index)
     if rank_of(src):  # what lies beyond the index is not used
         src = c.slice_axes(src, range(len(shape)), [0] * len(shape), shape, [1] * len(shape))
-    return c.scatter_elements(x, index, c.expand(src, shape), dim % rank_of(x), reduction)
+    return c.scatter_elements(x, index, c.expand(src, shape), dim % rank_of(x), reduction, from_end=False)
+
+
+@aten("one_hot")
+def _one_hot(index, num_classes=-1):
+    if num_classes == -1:
+        raise OpNotImplemented("the number of classes is the largest index and 1, known only at run time; give num_classes")
+    index = c.wrapped(index, num_classes, "one_hot", from_end=False)
+    return relay.one_hot(index, array(1, "int64"), array(0, "int64"), num_classes, -1, "int64")
+
+
+def _by_index(what, x, dim, index, source, reduction="none", from_end=False):
+    if not rank_of(x):
+        return relay.reshape(_by_index(what, lifted(x), dim, index, source, reduction, from_end), ())
+    axis, index = dim % rank_of(x), lifted(index)
+    shape = (*shape_of(x)[:axis], *shape_of(index), *shape_of(x)[axis + 1 :])
+    lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
+    index = c.now(c.expand(relay.reshape(index, lift), shape))
+    source = relay.reshape(source, shape) if rank_of(source) or shape == (1,) * len(shape) else c.expand(source, shape)
+    return c.scatter_elements(x, index, source, axis, reduction, what, from_end)
 
 
 @aten("index_copy")
 def _index_copy(x, dim, index, source):
-    if not rank_of(x):
-        return relay.reshape(_index_copy(lifted(x), dim, index, source), ())
-    axis, index = dim % rank_of(x), lifted(index)
-    shape = (*shape_of(x)[:axis], *shape_of(index), *shape_of(x)[axis + 1 :])
-    lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
-    return c.scatter_elements(x, c.now(c.expand(relay.reshape(index, lift), shape)), relay.reshape(source, shape), axis)
+    return _by_index("index_copy", x, dim, index, source)
+
+
+@aten("index_fill.int_Scalar", "index_fill.int_Tensor")
+def _index_fill(x, dim, index, value):
+    return _by_index("index_fill", x, dim, index, _of_type(value, x), from_end=True)
+
+
+@aten("index_add")
+def _index_add(x, dim, index, source, alpha=1):
+    return _by_index("index_add", x, dim, index, as_type(scaled(source, alpha), dtype_of(x)), "add")
 
 
 aten("scatter_add")(lambda x, dim, index, src: _scatter(x, dim, index, src, "add"))
