@@ -147,7 +147,8 @@ def test_the_tutorials_template():
     np.testing.assert_array_equal(got, t.conv_nchw(x, w, 1, 1, 1))
 
 
-@pytest.mark.parametrize("name", sorted(n for n, c in t.CASES.items() if c.target is t.GPU))
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.full] * (n == "dense_large_batch.gpu"))
+                                  for n, c in sorted(t.CASES.items()) if c.target is t.GPU])  # fmt: skip
 def test_cuda_compiles(name):
     """For sm_90 by NVRTC, which needs no GPU."""
     there, why = _core.build_available(t.CUDA.engine())

@@ -824,7 +824,7 @@ def test_what_older_machines_do_not_have(sm, dtype, how, why):
 
 @pytest.mark.parametrize("sm", [75, 80, 90, 120])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", *BYTES])
-@pytest.mark.parametrize("split", [1, 2])
+@pytest.mark.parametrize("split", [1, pytest.param(2, marks=pytest.mark.full)])
 def test_the_compiler_takes_it(dtype, sm, split):
     there, why = nvrtc()
     if not there:

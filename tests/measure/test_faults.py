@@ -10,7 +10,7 @@ opencl = pytest.mark.skipif(not _core.device_exists(4, 0)[0], reason="no OpenCL 
 DEVICES = ["cpu", pytest.param("opencl", marks=opencl)]
 
 
-@pytest.mark.parametrize("device, n", [("cpu", 150), pytest.param("opencl", 50, marks=opencl)])
+@pytest.mark.parametrize("device, n", [("cpu", 180), pytest.param("opencl", 20, marks=opencl)])
 def test_200_candidates(tmp_path, device, n):
     campaign(device, n, 1, tmp_path)
 

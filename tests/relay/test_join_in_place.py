@@ -335,7 +335,7 @@ def layers(channels):
 
 
 @pytest.mark.parametrize("kind", TARGETS)
-@pytest.mark.parametrize("channels,extent", [(16, 48), (24, 40), (7, 12)])
+@pytest.mark.parametrize("channels,extent", [(16, 48), pytest.param(24, 40, marks=pytest.mark.full), (7, 12)])
 def test_any_schedule_writes_its_own_part_and_nothing_else(kind, channels, extent):
     """Also where rows are no whole vectors, and on GPUs, whose networks do not use it."""
     target, device = ns.target.Target(kind), ns.device(kind, 0).handle()
@@ -345,7 +345,7 @@ def test_any_schedule_writes_its_own_part_and_nothing_else(kind, channels, exten
         assert states
         arrays = [numbers(tuple(int(d) for d in t.shape)) for t in tensors]
         given, shape = arrays[:-1], arrays[-1].shape
-        for state in [core_state(s) for s in states[: 1 if kind == "opencl" else 6]]:
+        for state in [core_state(s) for s in states[: 1 if kind == "opencl" else 3]]:
             out = []
             for wide in (shape[-1], extent):
                 text, manifest = ns._core.candidate_source(state, task.engine_target(), 0, "f", 0, 3, wide * (wide == extent))

@@ -43,8 +43,8 @@ def test_tiles_are_read_whole_where_they_can_be(reader, tile, size, count, by_la
     tensors = layer(size, tile, reader, batch=2, dtype=dtype)
     p, want = policy(tensors, lane_products=by_lanes), defined(tensors)
     drawn = p.sample_initial_population()
-    chosen = drawn[:3] + p.evolutionary_search(drawn, 32)[:3]
-    assert len(chosen) == 6
+    chosen = drawn[:2] + p.evolutionary_search(drawn, 32)[:1]
+    assert len(chosen) == 3
     for s in chosen:
         assert kernels(s) == count
         right(s, want)

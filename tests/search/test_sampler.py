@@ -281,13 +281,13 @@ def test_samples_and_mutants_compute_the_same(name):
     dag = _core.ComputeDAG(tensors)
     p = policy(dag, device(warp=8), seed=5)
     states = p.sample()
-    mutants = p.evolve(states, 12)
+    mutants = p.evolve(states, 6)
     shapes = [[int(x) for x in t.shape] for t in tensors]
     rng = np.random.default_rng(0)
     given_ = [rng.integers(-3, 4, s).astype("float32") for s in shapes[:-1]]
     plain = [*given_, np.zeros(shapes[-1], "float32")]
     _core.interp_dag(dag, plain)
-    for s in states[:: max(1, len(states) // 12)] + mutants:
+    for s in states[:: max(1, len(states) // 6)] + mutants:
         out = [*given_, np.full(shapes[-1], np.nan, "float32")]
         report = _core.interp(s, "cuda", out)
         assert not report["findings"], (report["findings"], s.text())

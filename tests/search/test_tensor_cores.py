@@ -258,7 +258,7 @@ def test_drawn_schedules_of_all_kinds(sm):
             strict = math == "strict" or (sm < 80 and dtype == "float32")
             assert by_lanes(s) == strict or (by_lanes(s) and math == "float32x3")
             assert _core.gpu_check(core_state(s), p.search_task.engine_target())["ok"]
-        for s in drawn[:2] + bred[:2] + [s for s in drawn if "float32x3" in str(s)][:2]:
+        for s in drawn[:1] + bred[:1] + [s for s in drawn if "float32x3" in str(s)][:1]:
             right(core_state(s), tensors, sm)
             source = _core.candidate_source(core_state(s), target)[0]
             assert sm >= 80 or not re.search("cp.async|m16n8k16|m16n8k32|bf16|tf32|NaN", source)
@@ -451,7 +451,7 @@ def test_last_blocks(dtype, math, warpgroups):
         sketches(tensors, math=math, last_blocks=2)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)])
 def test_last_blocks_of_any_shape(seed):
     """Drawn states over sizes that divide nothing: right, and taken by the compiler for all that has them."""
     rng, tried = np.random.default_rng(seed + 200), 0

@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).parent
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 
 
-@pytest.mark.parametrize("seed", ["seed003.py", "seed004.py"])
+@pytest.mark.parametrize("seed", [pytest.param("seed003.py", marks=pytest.mark.full), "seed004.py"])
 def test_seed(tmp_path, seed):
     env = {**os.environ, "PYTHONPATH": PACKAGE, "SEED_TARGET": "llvm", "SEED_TRIALS": "24"}
     r = subprocess.run(

@@ -66,7 +66,7 @@ def calls_of_a_run(log):
         try:
             with meter:
                 scheduler = auto_scheduler.TaskScheduler(tasks_of(64, 128), seed=1)
-                scheduler.tune(options(96, 48, log), search_policy_params=small())
+                scheduler.tune(options(64, 32, log), search_policy_params=small())
         finally:
             ended.set()
             beside.join()
