@@ -76,11 +76,23 @@ static const char *tensor_name(IrCtx *c, TensorId t) {
   return name;
 }
 
+/* 0 stands for an index out of range, which an axis without elements does not have either. */
+static void need_elements(const Indices *x, const ManSite *s) {
+  int64_t n;
+  for (int i = 0; i < x->op->n_axis; i++)
+    if (ex_const_int(x->c, x->op->axis[i].extent, &n) && n < 1) return; /* nothing is computed */
+  err_raise(ir_err(x->c), NS_ERR_VALUE, "compute '%s' looks up in axis %d of '%s', which has no elements", x->op->name,
+            (int)s->axis, s->of ? s->of : "its data");
+}
+
 static ExprId check(Indices *x, ExprId e, ExprId extent, ManSite s) {
   IrCtx *c = x->c;
   s.stage = x->op->name;
   s.from_end = counts_from_end(c, e, extent);
-  if (!ex_const_int(c, extent, &s.size)) s.size = 0;
+  if (!ex_const_int(c, extent, &s.size))
+    s.size = 0;
+  else if (s.size < 1)
+    need_elements(x, &s);
   ExprId v = whole(c, e);
   DType t = ir_type(c, v);
   ExprId kids[3] = {v, ex_cast(c, t, extent), ex_i32(c, x->site.len)};

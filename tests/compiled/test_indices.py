@@ -234,6 +234,12 @@ def test_what_is_guarded_or_proved_needs_no_check():
         assert "ns_index" not in text, kind
 
 
+def test_an_axis_without_elements_has_no_index():
+    t = lookup("int64", n=0)
+    with pytest.raises(ValueError, match="axis 0 of 'A', which has no elements"):
+        ns.build(te.create_schedule(t[2].op), list(t), "llvm")
+
+
 def test_texts_and_keys_do_not_show_it():
     x, i = te.placeholder((5, 4), name="x"), te.placeholder((3, 4), "int64", name="i")
     assert "index" not in str(_core.ComputeDAG([x, i, topi.gather(x, 0, i)])).replace("index_", "")
