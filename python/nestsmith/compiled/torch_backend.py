@@ -1,17 +1,23 @@
 """A backend of ``torch.compile``: what PyTorch's Dynamo cuts out of a program becomes networks.
 
+A compiled graph must be as eager mode for what reads and writes its results: they share memory with arguments and each other, and have
+strides. AOTAutograd does most of that. It gives us a graph without writes, whose results are views of computed tensors or of arguments,
+and writes arguments back itself. The computed tensors are the outputs of a network; the views are taken of them by PyTorch.
+
 PyTorch finds it by the entry point of the installed package (``torch_dynamo_backends``); ``import nestsmith.dynamo`` registers it
 where the package is not installed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import operator
 import sys
 import threading
 
 from .. import check, forks
-from ..relay.frontend.pytorch import owner, written
+from ..relay.frontend.pytorch import is_view
 from .build import compile
 from .source import exported
 
@@ -42,7 +48,7 @@ def backend(graph, example_inputs, *, mode=None, options=None):
     Raises
     ------
     RuntimeError
-        If gradients would be needed, or the graph writes to its arguments.
+        If gradients would be needed.
     ValueError
         If sizes are not fixed.
     TypeError
@@ -66,26 +72,131 @@ def backend(graph, example_inputs, *, mode=None, options=None):
             "backend nestsmith compiles for fixed sizes, and PyTorch made some variable after other shapes were seen: "
             'torch.compile(model, backend="nestsmith", dynamic=False) compiles each shape on its own'
         )
-    return _Compiled(torch, graph, example_inputs, dict(options or {}))
+    names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
+    weights = [k for k, (n, x) in enumerate(zip(names, example_inputs)) if _is_weight(torch, n, x)]
+    made = []
+
+    def take(graph, _):
+        made.append(_Compiled(torch, graph, weights if len(_inputs(graph)) == len(names) else [], dict(options or {})))
+        return made[0]
+
+    with _whole_operators():
+        run = sys.modules["torch._dynamo.backends.common"].aot_autograd(fw_compiler=take, decompositions={})(graph, example_inputs)
+    made[0].prepare(example_inputs)
+    return run
+
+
+@contextlib.contextmanager
+def _whole_operators():
+    """AOTAutograd leaves operators whole that are made of others (`linear`, attention, ...), as `torch.export` does. Without this
+    function of PyTorch's, which is not public, they come in parts."""
+    program = sys.modules["torch"].export.exported_program
+    try:
+        whole = program._override_composite_implicit_decomp(program._split_decomp_table_to_cia_and_python_decomp({})[0])
+    except AttributeError:
+        whole = contextlib.nullcontext()
+    with whole:
+        yield
+
+
+def _inputs(graph):
+    return [n for n in graph.graph.nodes if n.op == "placeholder"]
+
+
+class _Results:
+    """What a graph without writes returns: which of its nodes are computed, and which views are taken of them and of arguments."""
+
+    def __init__(self, torch, graph):
+        self.torch, self.views, self.computed = torch, [], []
+        self.returned = next(n for n in graph.graph.nodes if n.op == "output").args[0]
+        for node in self.returned:
+            if isinstance(node, torch.fx.Node):
+                self._look(node)
+        self.layouts = [_layout(n.meta["val"]) for n in self.computed]
+        natural = (n.meta["val"].new_empty(n.meta["val"].shape).stride() for n in self.computed)
+        # Most graphs return what the network makes, as it is.
+        self.plain = list(self.returned) == self.computed and all(n == s for n, (_, s) in zip(natural, self.layouts))
+
+    def _look(self, node):
+        if node.op == "placeholder" or node in self.views or node in self.computed:
+            return
+        if len(node.all_input_nodes) == 1 and (is_view(node) or (node.target is operator.getitem and is_view(node.args[0]))):
+            self._look(node.all_input_nodes[0])
+            self.views.append(node)
+        else:
+            self.computed.append(node)
+
+    def graph(self, graph):
+        """The graph of what is computed, with the axes in the order in which they lie in memory."""
+        only, new = self.torch.fx.Graph(graph), {}
+        for node in graph.graph.nodes:
+            if node.op != "output":
+                new[node] = only.node_copy(node, new.__getitem__)
+        outs = []
+        for node, (order, _) in zip(self.computed, self.layouts):
+            moved = order is not None and order != sorted(order)
+            outs.append(only.call_function(self.torch.ops.aten.permute.default, (new[node], order)) if moved else new[node])
+        only.output(tuple(outs))
+        only.eliminate_dead_code()
+        return self.torch.fx.GraphModule(graph, only)
+
+    def of(self, env, computed):
+        """The results of a run, from the arguments by their nodes and the network's outputs."""
+        for node, (order, stride), x in zip(self.computed, self.layouts, computed):
+            if order is None:  # with gaps, or overlapping
+                x = self.torch.empty_strided(node.meta["val"].shape, stride, dtype=x.dtype, device=x.device).copy_(x)
+            elif stride != x.stride():
+                x = x.as_strided(node.meta["val"].shape, stride)
+            env[node] = x
+        for node in self.views:
+            env[node] = node.target(*self.torch.fx.map_arg(node.args, env.__getitem__), **node.kwargs)
+        return [env[n] if isinstance(n, self.torch.fx.Node) else n for n in self.returned]
+
+
+def _layout(value):
+    """(axes from the outermost in memory on, strides) of a tensor; no axes if it has gaps or overlaps."""
+    shape, stride = value.shape, value.stride()
+    order = sorted(range(len(shape)), key=lambda a: -stride[a] if shape[a] > 1 else -max(stride, default=0))
+    step = 1
+    for a in reversed(order):
+        if shape[a] > 1:
+            if stride[a] != step:
+                return None, stride
+            step *= shape[a]
+    return order, stride
 
 
 class _Compiled:
-    """A captured graph. Weights are constants of its networks: where they are others, or were written to, there is another
-    network."""
+    """A graph of AOTAutograd's. Weights are constants of its networks: where they are others, or were written to, there is another
+    network. Those that the graph writes to are inputs."""
 
-    def __init__(self, torch, graph, example_inputs, options):
-        self.torch, self.graph, self.options, self.networks = torch, graph, {"verbose": 0, **options}, {}
-        names = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
-        self.weights = [k for k, (n, x) in enumerate(zip(names, example_inputs)) if _is_weight(torch, n, x)]
-        self.inputs = [k for k in range(len(names)) if k not in self.weights]
+    _boxed_call = True  # takes a list, which it may empty
+
+    def __init__(self, torch, graph, weights, options):
+        self.torch, self.options, self.networks = torch, {"verbose": 0, **options}, {}
+        self.placeholders = _inputs(graph)
+        self.results = _Results(torch, graph)
+        self.graph = self.results.graph(graph)
+        used = [k for k, n in enumerate(_inputs(self.graph)) if n.users]
+        written = _written(torch)
+        self.weights = [k for k in weights if k in used and k not in written]
+        self.inputs = [k for k in used if k not in self.weights]
         forks.renew(self)._forked()
-        self.network(example_inputs)
 
     def _forked(self):
         self._lock = threading.Lock()
 
-    def __call__(self, *args):
-        return self.network(args)(*(args[k] for k in self.inputs))
+    def prepare(self, args):
+        """Compiles for the weights of the first call, if the graph takes what Dynamo's took."""
+        if len(args) == len(self.placeholders) and self.results.computed:
+            self.network(args)
+
+    def __call__(self, args):
+        computed = self.network(args)(*[args[k] for k in self.inputs]) if self.results.computed else ()
+        if not self.results.plain:
+            computed = self.results.of(dict(zip(self.placeholders, args)), computed)
+        args.clear()
+        return computed
 
     def network(self, args):
         """The network for the weights among `args`."""
@@ -101,13 +212,18 @@ class _Compiled:
             return found[0]
 
     def _compile(self, args):
-        bound = _bound(self.torch, self.graph, {k: args[k] for k in self.weights}, len(args))
-        given = tuple(args[k] for k in self.inputs)
-        program = exported(self.torch, bound, given)
-        _check_writes(program)
+        bound = _bound(self.torch, self.graph, {k: args[k] for k in self.weights}, self.inputs, len(args))
+        program = exported(self.torch, bound, tuple(args[k].detach() for k in self.inputs))
         device = next((x.device for x in args), self.torch.device("cpu"))
         more = {"target": "cuda" if device.type == "cuda" else "llvm", "device": device.index or 0, **self.options}
         return compile(program, **more)
+
+
+def _written(torch):
+    """Places of the arguments that the graph that is being compiled writes to."""
+    context = torch._guards.TracingContext.try_get()
+    found = getattr(context, "fw_metadata", None)
+    return {k for k, x in enumerate(found.input_info) if x.mutates_data} if found is not None else set()
 
 
 def _is_weight(torch, name, value):
@@ -119,7 +235,7 @@ def _is_weight(torch, name, value):
     return isinstance(value, torch.nn.Parameter) or marked or "_buffers_" in name or "_parameters_" in name
 
 
-def _bound(torch, graph, weights, count):
+def _bound(torch, graph, weights, inputs, count):
     """The graph as a module of its inputs alone."""
 
     class Bound(torch.nn.Module):
@@ -130,18 +246,9 @@ def _bound(torch, graph, weights, count):
                 self.register_buffer(f"w{k}", value.detach())
 
         def forward(self, *given):
-            rest = iter(given)
-            return self.graph(*(getattr(self, f"w{k}") if k in weights else next(rest) for k in range(count)))
+            args = [getattr(self, f"w{k}") if k in weights else None for k in range(count)]
+            for k, x in zip(inputs, given):
+                args[k] = x
+            return self.graph(*args)
 
     return Bound()
-
-
-def _check_writes(program):
-    """RuntimeError if the program writes to an argument or a weight: the caller would not see it."""
-    for node in program.graph.nodes:
-        for source in map(owner, written(node)):
-            if source.op == "placeholder":
-                raise RuntimeError(
-                    f"backend nestsmith: {node.name} writes to {source.name}, an argument of the graph; use the form of the "
-                    "operator that returns a new tensor"
-                )

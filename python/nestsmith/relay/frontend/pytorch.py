@@ -236,7 +236,7 @@ def written(node):
 
 def owner(node):
     """The node whose data those of a node are: itself, or what it is a view of or writes to."""
-    while node.op == "call_function" and (_writes(node) or _views(node)) and node.all_input_nodes:
+    while node.op == "call_function" and (_writes(node) or is_view(node)) and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
 
@@ -245,7 +245,7 @@ def _writes(node):
     return bool(written(node))
 
 
-def _views(node):
+def is_view(node):
     """Whether the result may share its data with an argument."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and not _writes(node) and any(r.alias_info is not None for r in schema.returns)
@@ -268,7 +268,7 @@ def _entangled(program):
     known, whole, family, writes = _known_nodes(program), {}, {}, []
     place = {n: i for i, n in enumerate(program.graph.nodes)}
     for node in program.graph.nodes:
-        if node.op != "call_function" or not (_writes(node) or _views(node)) or not node.all_input_nodes:
+        if node.op != "call_function" or not (_writes(node) or is_view(node)) or not node.all_input_nodes:
             continue
         first = node.all_input_nodes[0]
         family.setdefault(owner(node), [owner(node)]).append(node)
