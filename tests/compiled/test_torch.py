@@ -115,6 +115,23 @@ def test_what_cannot_be_taken():
         nestsmith.compile(small(), torch.zeros(1, 3, 8, 8), shape={"x": (1,)}, **QUICK)
 
 
+def test_tensors_that_do_not_lie_in_memory():
+    x = relay.var("x", shape=(2, 2))
+    net = nestsmith.compile(relay.Function([x], relay.nn.relu(x)), **QUICK)
+    dense = torch.eye(2)
+    assert torch.equal(net(dense), dense)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch calls some of them experimental
+        others = {
+            "sparse": dense.to_sparse(), "sparse tensor": dense.to_sparse_csr(), "meta": dense.to("meta"),
+            "nested": torch.nested.nested_tensor([dense[0], dense[1]]), "quantized": torch.quantize_per_tensor(dense, 0.1, 0, torch.qint8),
+        }  # fmt: skip
+    for kind, value in others.items():
+        with pytest.raises(TypeError, match=f"input 'x' is a.* {kind}"):
+            net(value)
+    assert torch.equal(net(dense), dense)
+
+
 def after_a_write():
     """A model, its input and its compiled form, which has seen that a weight was written to."""
     model, x = small(), torch.randn(1, 3, 8, 8)

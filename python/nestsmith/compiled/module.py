@@ -129,11 +129,13 @@ class CompiledModule:
 
     def _checked(self, name, value):
         shape, dtype = self.inputs[name]
-        kind = type(value), getattr(value, "dtype", None)
+        kind = type(value), getattr(value, "dtype", None), values.unusual(value)
         if kind in self._seen[name] and value.shape == shape:
             return value
         if not values.is_tensor(value) and not isinstance(value, (np.ndarray, NDArray)):
             value = np.asarray(value)
+        if kind[2]:
+            raise TypeError(f"input {name!r} is {kind[2]}; the network takes tensors whose elements all lie in memory: {values.REMEDY[kind[2]]}")
         if values.shape_of(value) != shape:
             raise TVMValueError(f"input {name!r} has shape {values.shape_of(value)}; the network was compiled for {shape}")
         if not values.holds(value, dtype):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import sys
 
 import numpy as np
 
 from ..numerics import stored
 from ..runtime.ndarray import NDArray, from_dlpack
 
-__all__ = ["dtype_of", "finish", "holds", "host", "is_tensor", "lies_in", "maker", "shape_of", "shared", "target"]
+__all__ = ["REMEDY", "dtype_of", "finish", "holds", "host", "is_tensor", "lies_in", "maker", "shape_of", "shared", "target", "unusual"]
 
 ALIGNMENT = 64  # of memory that programs read and write
 
@@ -17,6 +18,28 @@ ALIGNMENT = 64  # of memory that programs read and write
 def is_tensor(value):
     """Whether a value is a PyTorch tensor; PyTorch need not be installed."""
     return hasattr(value, "data_ptr") and hasattr(value, "detach")
+
+
+# Tensors of PyTorch without a place in memory for each element, and what to do.
+REMEDY = {
+    "a nested tensor": "pad it, to_padded_tensor(0.0)",
+    "a sparse tensor": "give to_dense()",
+    "a tensor of the device meta": "it has no values; make it on a real device",
+    "a quantized tensor": "give dequantize() or int_repr()",
+}
+
+
+def unusual(value):
+    """Which of `REMEDY` a value is, or None."""
+    if not is_tensor(value):
+        return None
+    if value.is_nested:
+        return "a nested tensor"
+    if value.is_quantized:
+        return "a quantized tensor"
+    if value.is_meta:
+        return "a tensor of the device meta"
+    return "a sparse tensor" if value.layout is not sys.modules["torch"].strided else None
 
 
 def shape_of(value):
