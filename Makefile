@@ -63,6 +63,7 @@ test: setup
 test-full: setup
 	@$(MAKE) --no-print-directory -s -j2 ext
 	@.ci/timed "make test-full" $(MAKE) --no-print-directory suite MARKED=
+	$(PY) tests/sweep/run.py
 	@$(MAKE) --no-print-directory test-asan
 suite:
 	$(PYTEST) $(MARKED) $(BESIDE)

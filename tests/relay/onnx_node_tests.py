@@ -42,7 +42,7 @@ def run(case):
             if any(x is None for x in (*inputs, *want)):
                 return name, op, "refused: sequences and optional values"
             shapes = {i.name: x.shape for i, x in zip(model.graph.input, inputs)}
-            frozen = _with_known_inputs(model, inputs)
+            frozen = known_inputs(model, inputs)
             shapes = {k: v for k, v in shapes.items() if k in {i.name for i in frozen.graph.input}}
             mod, params = relay.frontend.from_onnx(frozen, shapes)
             with nestsmith.transform.PassContext(opt_level=1):
@@ -83,7 +83,8 @@ KNOWN = {
 }  # fmt: skip
 
 
-def _with_known_inputs(model, inputs):
+def known_inputs(model, inputs):
+    """The model with what KNOWN names as its constants."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     g, known = copy.graph, set()

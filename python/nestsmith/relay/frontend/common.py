@@ -293,6 +293,9 @@ def _counts(shape, size, strides, pads, dilation, want, spare, count_include_pad
 def linear(x, w, bias=None):
     """x times the transposed `w` (outputs, inputs), over the last axis of x."""
     shape = shape_of(x)
+    if not shape[-1]:  # sums of nothing
+        y = relay.zeros((*shape[:-1], shape_of(w)[0]), dtype_of(x))
+        return y if bias is None else relay.add(y, bias)
     y = x if len(shape) == 2 else relay.reshape(x, (-1, shape[-1]))
     y = nn.dense(y, w, units=shape_of(w)[0])
     y = y if len(shape) == 2 else relay.reshape(y, (*shape[:-1], shape_of(w)[0]))
@@ -312,6 +315,8 @@ def matmul(a, b):
         return linear(a, relay.transpose(b, [1, 0]))
     sa, sb = shape_of(a), shape_of(b)
     batch = np.broadcast_shapes(sa[:-2], sb[:-2])
+    if not sa[-1]:
+        return relay.zeros((*batch, sa[-2], sb[-1]), dtype_of(a))
     x = relay.reshape(expand(a, (*batch, *sa[-2:])), (-1, *sa[-2:]))
     swap = [*range(rb - 2), rb - 1, rb - 2]
     y = relay.reshape(expand(relay.transpose(b, swap), (*batch, sb[-1], sb[-2])), (-1, sb[-1], sb[-2]))

@@ -51,7 +51,7 @@ def _unary(name, f):
 for _onnx, _relay in {
     "Abs": "abs", "Neg": "negative", "Ceil": "ceil", "Floor": "floor", "Sqrt": "sqrt", "Exp": "exp", "Log": "log", "Sin": "sin",
     "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh",
-    "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf", "Sign": "sign", "Sigmoid": "sigmoid", "Tanh": "tanh", "Not": "logical_not",
+    "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf", "Sigmoid": "sigmoid", "Tanh": "tanh", "Not": "logical_not",
     "BitwiseNot": "bitwise_not",
 }.items():  # fmt: skip
     _unary(_onnx, getattr(relay, _relay))
@@ -62,6 +62,7 @@ for _onnx in ("Elu", "Selu", "Celu", "HardSigmoid", "HardSwish", "LeakyRelu", "T
     CONVERTERS[_onnx] = lambda n: c.activation(n.op, n.input(0), n.get("alpha"), n.get("gamma", n.get("beta")))
 _unary("Reciprocal", lambda x: relay.divide(c.scalar(1, x), x))
 _unary("Round", lambda x: c.round_even(x))
+_unary("Sign", lambda x: relay.where(relay.not_equal(x, x), x, relay.sign(x)) if is_float(dtype_of(x)) else relay.sign(x))  # relay: of NaN 0
 _unary("Identity", lambda x: x)
 _unary("Relu", lambda x: nn.relu(x))
 _unary("IsNaN", lambda x: relay.not_equal(x, x))

@@ -382,7 +382,17 @@ class _Program:
             if n == name and (shape, dtype) != (tuple(dims), kind):
                 raise ValueError(f"input_infos says that {name!r} is {dtype}{list(shape)}; the model says {kind}{dims}")
         self.inputs.append(var(name, shape=tuple(dims), dtype=kind))
-        return self.inputs[-1]
+        nothing = self._nothing(value)
+        return self.inputs[-1] if nothing is None else nothing
+
+    def _nothing(self, value):
+        """What a tensor, or several, of no elements is, which is known; None if there are elements."""
+        if isinstance(value, self.torch.Tensor):
+            return self.torch.empty(tuple(value.shape), dtype=value.dtype) if value.numel() == 0 else None
+        if not isinstance(value, (list, tuple)) or not value:
+            return None
+        found = [self._nothing(v) for v in value]
+        return None if any(f is None for f in found) else found
 
     def _stored(self, spec):
         table = self.program.state_dict if spec.target in self.program.state_dict else self.program.constants
@@ -438,6 +448,9 @@ class _Program:
             return self.run(inner, dict(zip(names, args[at + 1 :])))
         if key in _LIKE:
             args = (self._like(args[0]), *args[1:])
+        nothing = self._nothing(node.meta.get("val"))
+        if nothing is not None and not _writes(node):
+            return nothing
         if not _has(Expr, [args, kwargs]):
             with self.torch.no_grad():
                 return node.target(*args, **kwargs)

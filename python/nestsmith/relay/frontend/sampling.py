@@ -25,6 +25,11 @@ def _reflected(x, low, high):
     return relay.where(odd, relay.subtract(s(high), rest), relay.add(rest, s(low)))
 
 
+def _within(p, extent):
+    """Positions at the nearest pixel's where there is none; what is not a number becomes 0, as in PyTorch, where clip keeps it."""
+    return relay.minimum(relay.where(relay.greater(p, c.scalar(0, p)), p, c.scalar(0, p)), c.scalar(extent - 1, p))
+
+
 def _pixel(x, at, padding, corners):
     """The pixels of `x` (N, C, H, W) at whole positions `at` (y, x), each (N, H', W')."""
     n, channels, *size = shape_of(x)
@@ -36,8 +41,7 @@ def _pixel(x, at, padding, corners):
             p = _reflected(p, low, high)
         ok = relay.logical_and(relay.greater_equal(p, s(0)), relay.less_equal(p, s(extent - 1)))
         inside = ok if inside is None else relay.logical_and(inside, ok)
-        place = relay.cast(relay.clip(p, 0, extent - 1), "int32")
-        index.append(relay.clip(place, 0, extent - 1))  # what is not a number may have become any integer
+        index.append(relay.cast(_within(p, extent), "int32"))
     out = shape_of(index[0])
     flat = relay.add(relay.multiply(index[0], array(size[1], "int32")), index[1])
     flat = relay.reshape(flat, (n, 1, out[1] * out[2]))
@@ -77,10 +81,10 @@ def grid_sample(x, grid, mode="linear", padding="zeros", corners=False):
         else:
             p = relay.subtract(relay.multiply(g, c.scalar(extent / 2, g)), c.scalar(0.5, g))
         if padding == "border" and mode != "cubic":
-            p = relay.clip(p, 0, extent - 1)
+            p = _within(p, extent)
         elif padding == "reflection" and mode != "cubic":
             p = _reflected(p, *((0, extent - 1) if corners else (-0.5, extent - 0.5)))
-            p = relay.clip(p, 0, extent - 1)
+            p = _within(p, extent)
         at.append(p)
     if mode == "nearest":
         return _pixel(x, [c.round_even(p) for p in at], padding, corners)

@@ -107,11 +107,22 @@ def _np_mean(x, axes, keepdims):
     return np_divide(total, total.dtype.type(np.prod([x.shape[i] for i in axes])))
 
 
+def _of_nothing(x, sign):
+    """The extreme of no elements, as compiled: the neutral one."""
+    if x.size:
+        return {}
+    if x.dtype == bool:
+        return {"initial": sign > 0}
+    if np.issubdtype(x.dtype, np.floating):
+        return {"initial": sign * np.inf}
+    return {"initial": np.iinfo(x.dtype).max if sign > 0 else np.iinfo(x.dtype).min}
+
+
 _FN = {
     "sum": lambda x, a, k: np.sum(x, a, keepdims=k),
     "mean": _np_mean,
-    "max": lambda x, a, k: np.max(x, a, keepdims=k),
-    "min": lambda x, a, k: np.min(x, a, keepdims=k),
+    "max": lambda x, a, k: np.max(x, a, keepdims=k, **_of_nothing(x, -1)),
+    "min": lambda x, a, k: np.min(x, a, keepdims=k, **_of_nothing(x, 1)),
     "prod": lambda x, a, k: np.prod(x, a, keepdims=k),
     "all": lambda x, a, k: np.all(x, a, keepdims=k),
     "any": lambda x, a, k: np.any(x, a, keepdims=k),
@@ -236,6 +247,8 @@ def logsumexp(data, axis=None, keepdims=False):
 def softmax_numpy(x, axis, log=False):
     """Softmax of an array, or its logarithm, rounded once to its element type."""
     wide = x.astype(sum_type(str(x.dtype)))
+    if not x.size:
+        return x
     with np.errstate(all="ignore"):
         d = wide - wide.max(axis, keepdims=True)
         e = np.exp(d)

@@ -181,8 +181,13 @@ def _colour(name):
     return NEVER if name in _REAL - _EXACT_OR_BOUNDED else FOLLOW
 
 
+_QUOTIENTS = ("divide", "floor_divide", "mod", "floor_mod")
+
+
 def _make_binary(name, fn, result=None):
     def ev(attrs, a, b):
+        if name in _QUOTIENTS and b.dtype.kind in "iu" and not b.all():
+            raise NotImplementedError  # not folded: it is an error, which the run raises
         with np.errstate(all="ignore"):
             return fn(a, b)
 

@@ -186,7 +186,7 @@ def _roll(x, shifts, dims=()):
         return relay.reshape(_roll(relay.reshape(x, (-1,)), shifts, [0]), shape)
     for s, d in zip(per_axis(shifts, len(dims)), dims):
         axis = d % len(shape)
-        s %= shape[axis]
+        s %= max(shape[axis], 1)
         if s:
             a, b = split_sizes(x, [shape[axis] - s, s], axis)
             x = relay.concatenate([b, a], axis)

@@ -84,7 +84,7 @@ _most("min")
 
 
 def _spread(x, dim, correction, unbiased, keepdim):
-    """The variance over axes; of a sample if `correction` is 1."""
+    """The variance over axes; of a sample if `correction` is 1. A divisor below 0 is 0."""
     if isinstance(dim, bool):  # the overload var(x, unbiased)
         dim, unbiased = None, dim
     if isinstance(unbiased, bool):
@@ -93,7 +93,7 @@ def _spread(x, dim, correction, unbiased, keepdim):
     count = math.prod(shape_of(x)[a] for a in axes)
     correction = 1 if correction is None else correction
     y = relay.variance(x, axes, keepdims=keepdim)
-    return scaled(y, count / (count - correction) if count != correction else np.nan) if correction else y
+    return scaled(y, count / (count - correction) if count > correction else np.inf) if correction else y
 
 
 @aten("var")
@@ -220,6 +220,8 @@ def _running_most(better):
 
         def both(a, b):
             later = better(b[0], a[0])
+            if is_float(dtype_of(b[0])):  # what is no number stays the extreme
+                later = relay.logical_or(relay.not_equal(b[0], b[0]), later)
             return [relay.where(later, q, p) for p, q in zip(a, b)]
 
         kind = dtype_of(x)

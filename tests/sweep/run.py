@@ -1,0 +1,61 @@
+"""The sweep: operators x numbers that programs get wrong x element types x ways to a program, against PyTorch.
+
+    python tests/sweep/run.py                          # everything: hours
+    python tests/sweep/run.py --minutes 6 --seed 17    # a sample that the seed chooses
+    python tests/sweep/run.py --ops add,nn.functional.pad --types float32,bool --ways folded,default
+
+Many operators are one network, so that their programs are compiled together; each network has a process of its own, so that a crash
+is a result as well. Prints how many results were compared and, for each difference beyond the budget, a script that shows it."""
+
+import argparse
+import pathlib
+import random
+import sys
+import time
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(pathlib.Path(__file__).parents[k] / p) for k, p in ((2, "python"), (0, ""), (1, "relay"))]
+
+import torch
+from sweep_networks import WAYS, Total, every, judged
+from sweep_values import TYPES
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--minutes", type=float, default=None)
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--skip", type=int, default=0, help="networks that are left out")
+    p.add_argument("--ops")
+    p.add_argument("--types", default=",".join((*TYPES, "onnx")))
+    p.add_argument("--ways", default=",".join(WAYS))
+    p.add_argument("--most", type=int, default=2, help="samples of an operator")
+    p.add_argument("--chunk", type=int, default=16)
+    p.add_argument("--target", default="llvm", help="llvm or opencl")
+    p.add_argument("--no-scripts", dest="scripts", action="store_false", help="does not print a program for each difference")
+    a = p.parse_args()
+    torch.set_num_threads(1)
+    names = a.ops.split(",") if a.ops else None
+    chunks = [(part, kind) for kind in a.types.split(",") for part in every(kind, a.chunk, names)][a.skip :]
+    if a.minutes:
+        random.Random(a.seed).shuffle(chunks)
+    begin, total = time.time(), Total()
+    for k, (part, kind) in enumerate(chunks):
+        if a.minutes and time.time() - begin > 60 * a.minutes:
+            break
+        new = judged(part, kind, a.ways.split(","), a.seed, a.most, a.target)
+        total.add(new)
+        for name, way, fill, what, detail in new.findings:
+            print(f"{name} | {way} | {fill} | {what}", flush=True)
+            if a.scripts:
+                print(detail, flush=True)
+        line = f"{new.n} cases, {new.checks} checks, {len(new.findings)} differences, {time.time() - begin:.0f} s"
+        print(f"-- {k + 1}/{len(chunks)} {kind}: {line}", file=sys.stderr, flush=True)
+    print(f"{total.checks} checks of {total.n} cases; beyond the budget and outside of the table of docs/numerics.md: {len(total.findings)}")
+    for name, n in total.covered.most_common():
+        print(f"  within the row {name!r}: {n}")
+    return 1 if total.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
