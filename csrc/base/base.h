@@ -37,8 +37,7 @@ typedef enum {
 enum { ERR_MSG_MAX = 2048 };
 
 typedef struct Err {
-  jmp_buf *top; /* innermost protected call, NULL outside of any */
-  ErrCode code;
+  ErrCode code; /* and message: of the last err_try that failed */
   char msg[ERR_MSG_MAX];
   const atomic_int *interrupt; /* set by the signal handler; polled by err_poll */
   int32_t depth;                 /* nesting of the engine's walks (ir); restored by err_try when something is raised */
@@ -49,6 +48,7 @@ typedef void (*ErrBody)(void *arg);
 
 void err_init(Err *e);
 ErrCode err_try(Err *e, ErrBody body, void *arg); /* runs body(arg); NS_OK, or the code raised inside (message in e->msg) */
+/* To the calling thread's innermost err_try on e, else to its innermost on any Err: threads may share a device, but want an Err each. */
 NS_NORETURN void err_raise(Err *e, ErrCode code, const char *fmt, ...) NS_PRINTF(3, 4);
 /* a body that does one thing: ERR_BODY(do_key, Text *x, x->out = te_workload_key(x->c, x->d)) */
 #define ERR_BODY(name, argument, ...)                                                                                  \

@@ -1,6 +1,7 @@
-/* Protected calls. err_try pushes a jump buffer that lives in its own frame, runs the body and pops it; err_raise formats
- * the message into the Err and jumps to the innermost buffer. The chain of outer buffers is kept by the C stack itself:
- * each err_try remembers the buffer that was innermost before it.
+/* Protected calls. err_try puts a jump buffer into its own frame, runs the body and takes it away again; err_raise formats
+ * the message and jumps. The chain of buffers is a thread's own, and so is a message until err_try returns: what two threads share, a
+ * device and its Err, say, never takes one of them into the other's frames. A raise on an Err goes to the thread's innermost err_try on
+ * that Err; if the thread has none, to its innermost on any, which gets the message.
  *
  * Raising outside of any err_try is a bug in the caller. There is nobody to jump to, so the message goes to stderr and
  * the process stops: every face of the engine wraps its body in err_try and never comes here. */
@@ -10,8 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct Try {
+  jmp_buf jump;
+  Err *err;
+  struct Try *outer;
+  ErrCode code;
+  char msg[ERR_MSG_MAX];
+} Try;
+static _Thread_local Try *innermost; /* describes the thread's stack, as errno does its last call */
+
 void err_init(Err *e) {
-  e->top = NULL;
   e->code = NS_OK;
   e->msg[0] = 0;
   e->interrupt = NULL;
@@ -19,46 +28,55 @@ void err_init(Err *e) {
   e->fail_after = 0;
 }
 
-ErrCode err_try(Err *e, ErrBody body, void *arg) {
-  jmp_buf here;
-  jmp_buf *volatile outer = e->top;
+/* Runs the body; code and message are left in *t. */
+static ErrCode protected_call(Err *e, ErrBody body, void *arg, Try *t) {
   volatile int32_t depth = e->depth;
-  ErrCode code = NS_OK;
-  e->top = &here;
-  if (setjmp(here) == 0) {
+  t->err = e;
+  t->code = NS_OK;
+  t->outer = innermost;
+  innermost = t;
+  if (setjmp(t->jump) == 0)
     body(arg);
-  } else {
-    code = e->code;
+  else if (e->depth != depth)
     e->depth = depth;
+  innermost = t->outer;
+  return t->code;
+}
+
+ErrCode err_try(Err *e, ErrBody body, void *arg) {
+  Try t;
+  ErrCode code = protected_call(e, body, arg, &t);
+  if (code != NS_OK) {
+    e->code = code;
+    memcpy(e->msg, t.msg, sizeof e->msg);
   }
-  e->top = outer;
   return code;
 }
 
-static NS_NORETURN void err_jump(Err *e, ErrCode code) {
-  e->code = code;
-  if (!e->top) {
-    fprintf(stderr, "nestsmith: error outside of a protected call: %s\n", e->msg);
+static NS_NORETURN void err_jump(const Err *e, ErrCode code, const char *msg) {
+  Try *t = innermost;
+  while (t && t->err != e) t = t->outer;
+  if (!t) t = innermost;
+  if (!t) {
+    fprintf(stderr, "nestsmith: error outside of a protected call: %s\n", msg);
     abort();
   }
-  longjmp(*e->top, 1);
+  t->code = code;
+  memcpy(t->msg, msg, sizeof t->msg);
+  longjmp(t->jump, 1);
 }
 
 void err_raise(Err *e, ErrCode code, const char *fmt, ...) {
-  char text[ERR_MSG_MAX]; /* the arguments may point into e->msg */
+  char text[ERR_MSG_MAX] = {0};
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(text, sizeof text, fmt, ap);
   va_end(ap);
-  memcpy(e->msg, text, sizeof text);
-  err_jump(e, code);
+  err_jump(e, code, text);
 }
 
-void err_rethrow(Err *e, ErrCode code) { err_jump(e, code); }
-void err_again(Err *e, ErrCode code, const Err *from) {
-  memcpy(e->msg, from->msg, sizeof e->msg);
-  err_jump(e, code);
-}
+void err_rethrow(Err *e, ErrCode code) { err_jump(e, code, e->msg); }
+void err_again(Err *e, ErrCode code, const Err *from) { err_jump(e, code, from->msg); }
 
 ErrCode err_attempt(Err *e, ErrBody body, void *arg) {
   ErrCode c = err_try(e, body, arg);
@@ -71,8 +89,9 @@ void err_poll(Err *e) {
 }
 
 void err_guard(Err *e, ErrBody body, ErrBody undo, void *arg) {
-  ErrCode c = err_try(e, body, arg);
-  if (c == NS_OK) return;
+  Try t;
+  ErrCode code = protected_call(e, body, arg, &t);
+  if (code == NS_OK) return;
   undo(arg);
-  err_rethrow(e, c);
+  err_jump(e, code, t.msg);
 }

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,9 @@
 #include <unistd.h>
 
 typedef struct {
+  pthread_mutex_t lock; /* of making the pool */
   CpuPool *pool;
+  atomic_int made; /* fork_count() of the process whose pool it is; -1: there is none yet */
 } Cpu;
 typedef struct {
   void *handle;
@@ -26,8 +29,10 @@ typedef struct {
 } CpuCode;
 
 static void cpu_close(Device *d) {
-  cpool_free(((Cpu *)d->impl)->pool);
-  free(d->impl);
+  Cpu *cpu = d->impl;
+  cpool_free(cpu->pool);
+  pthread_mutex_destroy(&cpu->lock);
+  free(cpu);
 }
 
 /* Arrays of megabytes are asked for in large pages: a kernel that streams through them looks up few addresses, and pages
@@ -96,14 +101,23 @@ static void cpu_unload(DevModule *m) {
   close(c->fd);
 }
 
+/* Made by the first run, in a forked child anew. No fork falls into the time in which the lock is held. */
 static CpuPool *pool_of(Device *d) {
   Cpu *cpu = d->impl;
-  if (cpu->pool && !cpool_works(cpu->pool)) {
-    cpool_free(cpu->pool);
-    cpu->pool = NULL;
+  if (atomic_load(&cpu->made) != fork_count()) {
+    fork_hold();
+    pthread_mutex_lock(&cpu->lock);
+    if (cpu->pool && !cpool_works(cpu->pool)) {
+      cpool_free(cpu->pool);
+      cpu->pool = NULL;
+    }
+    if (!cpu->pool) cpu->pool = cpool_new(d->info.multiprocessors);
+    bool there = cpu->pool != NULL;
+    if (there) atomic_store(&cpu->made, fork_count());
+    pthread_mutex_unlock(&cpu->lock);
+    fork_release();
+    if (!there) err_raise(d->err, NS_ERR_MEMORY, "out of memory starting the thread pool");
   }
-  if (!cpu->pool) cpu->pool = cpool_new(d->info.multiprocessors);
-  if (!cpu->pool) err_raise(d->err, NS_ERR_MEMORY, "out of memory starting the thread pool");
   return cpu->pool;
 }
 
@@ -216,6 +230,8 @@ void cpu_open(Device *d) {
   if (d->id != 0) err_raise(d->err, NS_ERR_VALUE, "cpu(%d): there is one CPU device, cpu(0)", d->id);
   Cpu *cpu = calloc(1, sizeof *cpu);
   if (!cpu) err_raise(d->err, NS_ERR_MEMORY, "out of memory opening the CPU");
+  pthread_mutex_init(&cpu->lock, NULL);
+  atomic_init(&cpu->made, -1);
   d->ops = &CPU_OPS;
   d->impl = cpu;
   facts(&d->info);

@@ -2,6 +2,7 @@
 #include "compile/compile.h"
 #include "device/internal.h"
 #include <dirent.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <stdarg.h>
@@ -224,9 +225,82 @@ static void test_pool_does_each_iteration_once(void **state) {
   }
 }
 
+/* ---- threads that share a device ---- */
+static const char *const PICKY = "#include <stdint.h>\n"
+                                 "typedef int32_t (*Par)(void*, void (*)(void*, int64_t, int64_t), void*, int64_t);\n"
+                                 "static void body(void *p, int64_t lo, int64_t hi) { float *const *a = p; for "
+                                 "(int64_t i = lo; i < hi; i++) a[1][i] = a[0][i]; }\n"
+                                 "int32_t twice(void *const *args, void *const *work, Par par, void *pool) {\n"
+                                 "  if (*(float *)args[0] < 0) return 9;\n"
+                                 "  return par(pool, body, (void *)args, 1000); }\n";
+typedef struct {
+  Device *d;
+  Err *shared, own; /* shared: the device's, NULL: the thread has one */
+  Binary b;
+  DevModule *m;
+  float in[1000], out[1000];
+  int failed;
+} Caller;
+
+static void caller_load(void *p) {
+  Caller *c = p;
+  c->m = dev_load(c->d, c->b.data, c->b.n, MANIFEST("c", "twice", "1", "1"));
+}
+static void caller_run(void *p) {
+  Caller *c = p;
+  dev_run(c->m, (void *[]){c->in, c->out});
+}
+static void *caller_main(void *p) {
+  Caller *c = p;
+  Err *e = c->shared ? c->shared : &c->own;
+  if (err_try(e, caller_load, c) != NS_OK) return NULL;
+  for (int i = 0; i < 3000; i++) {
+    if (err_try(e, caller_run, c) == NS_OK) continue;
+    c->failed++;
+    if (!c->shared && !strstr(c->own.msg, "returned error 9")) return NULL;
+  }
+  dev_unload(c->m);
+  return c;
+}
+
+/* A mistake of one thread is told to that thread; the first runs, which make the pool, are at the same time. */
+static void test_threads_share_a_device(void **state) {
+  (void)state;
+  enum { THREADS = 4 };
+  Err e;
+  err_init(&e);
+  Arena *a = arena_new(&e);
+  Binary b = build_binary(a, &CPU, PICKY, &(BuildOptions){10, "", NULL, NULL});
+  for (int shared = 0; shared < 2; shared++) {
+    Device *d = dev_open(&e, DEV_CPU, 0);
+    static Caller c[THREADS];
+    pthread_t t[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+      bool wrong = shared ? i == 0 : i % 2 == 0;
+      c[i] = (Caller){.d = d, .shared = shared ? &e : NULL, .b = b};
+      err_init(&c[i].own);
+      for (int k = 0; k < 1000; k++) c[i].in[k] = wrong ? -1.0f : (float)k;
+      assert_int_equal(pthread_create(&t[i], NULL, caller_main, &c[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+      void *done;
+      bool wrong = shared ? i == 0 : i % 2 == 0;
+      assert_int_equal(pthread_join(t[i], &done), 0);
+      assert_ptr_equal(done, &c[i]);
+      assert_int_equal(c[i].failed, wrong ? 3000 : 0);
+      if (!wrong) assert_memory_equal(c[i].in, c[i].out, sizeof c[i].in);
+    }
+    dev_close(d);
+  }
+  arena_free(a);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu), cmocka_unit_test(test_opencl),
-                                     cmocka_unit_test(test_compilers), cmocka_unit_test(test_bad_manifests),
-                                     cmocka_unit_test(test_pool_does_each_iteration_once)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_cpu),
+                                     cmocka_unit_test(test_opencl),
+                                     cmocka_unit_test(test_compilers),
+                                     cmocka_unit_test(test_bad_manifests),
+                                     cmocka_unit_test(test_pool_does_each_iteration_once),
+                                     cmocka_unit_test(test_threads_share_a_device)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
