@@ -18,6 +18,7 @@ from nestsmith import auto_scheduler, compiled, numerics
 from nestsmith.auto_scheduler.holdings import Holdings
 from nestsmith.auto_scheduler.log_files import no_log
 from nestsmith.auto_scheduler.workload_keys import decode_workload_key
+from nestsmith.check import printable, some_names
 from nestsmith.compiled import build, source
 from nestsmith.runtime import num_threads
 from nestsmith.target import Target
@@ -180,12 +181,12 @@ def run(args):
         raise UserError(f"--input {unknown[0]}=...: the network takes {', '.join(network.inputs)}")
     missing = [n for n in network.inputs if n not in by_name]
     if missing and args.out:
-        raise UserError(f"no value for {', '.join(missing)}: give --input NAME=FILE.npy")
+        raise UserError(f"no value for {some_names(missing)}: give --input NAME=FILE.npy")
     rng = np.random.default_rng(0)
     for n in missing:
         by_name[n] = _random(rng, *network.inputs[n])
     if missing:
-        print(f"random values for {', '.join(missing)}")
+        print(f"random values for {some_names(missing)}")
     out = network(**by_name)
     outputs = list(out) if isinstance(out, tuple) else [out]
     for k, (o, (_, dtype)) in enumerate(zip(outputs, network.outputs)):
@@ -261,7 +262,7 @@ def _inspect_model(args):
     target = build.machine_target() if args.target == "auto" else Target(args.target)
     tasks, weights, read = _tasks(args, target)
     for p in source.input_vars(read.mod, read.params):
-        print(f"input {p.name_hint}: {p.checked_type.dtype}{list(p.checked_type.shape)}")
+        print(f"input {printable(p.name_hint, lines=False)}: {p.checked_type.dtype}{list(p.checked_type.shape)}")
     held = Holdings.of_log(args.log) if args.log else None
     print(f"{len(tasks)} tasks for {target.kind.name}, {sum(_mflop(t) * w for t, w in zip(tasks, weights)) / 1e3:.3f} GFLOP")
     for i, (task, weight) in enumerate(zip(tasks, weights)):
@@ -275,7 +276,7 @@ def _inspect_library(args):
     network = compiled.load(args.file)
     print(f"network for {network.target}, {len(network.lib.kernels)} programs, {num_threads()} threads here")
     for n, (shape, dtype) in network.inputs.items():
-        print(f"input {n}: {dtype}{list(shape)}")
+        print(f"input {printable(n, lines=False)}: {dtype}{list(shape)}")
     for k, (shape, dtype) in enumerate(network.outputs):
         print(f"output {k}: {dtype}{list(shape)}")
     print(network.report())

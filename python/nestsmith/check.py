@@ -17,10 +17,12 @@ __all__ = [
     "not_entered",
     "number",
     "one_of_names",
+    "printable",
     "shape",
     "share",
     "shown",
     "some",
+    "some_names",
     "text",
     "unmatched",
 ]
@@ -56,6 +58,20 @@ def share(name, value):
     if not 0 <= x <= 1:
         raise ValueError(f"{name} is {value}; it must be from 0 to 1")
     return x
+
+
+def printable(text, lines=True):
+    """`text` with escapes for the characters that a terminal obeys or that change how a line reads (ESC, CR, marks of direction);
+    without `lines` for ends of lines, too."""
+    if text.isprintable():
+        return text
+    keep = "\n\t" if lines else ""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+def some_names(names):
+    """Names in a row, as a terminal may print them."""
+    return ", ".join(printable(n, lines=False) for n in names)
 
 
 def dtype_bytes(dtype):

@@ -41,6 +41,7 @@ def compile(
     shape=None,
     device=None,
     guess=True,
+    limits=None,
     verbose=1,
 ):
     """Compiles a model, after tuning it if trials or seconds are given, and returns what runs it.
@@ -76,6 +77,8 @@ def compile(
     guess : bool
         Tasks of which nothing is known get the first choice of the search, unmeasured; False: the default schedule, which
         takes no time to find and more to run.
+    limits : dict of str to float, optional
+        What importing the model may take: ``"bytes"``, ``"nodes"``, ``"seconds"``, as in `relay.frontend.from_onnx`.
     verbose : int
         0 prints nothing, 1 the target and progress, 2 every result.
 
@@ -88,7 +91,7 @@ def compile(
     TypeError
         If `model` is none of these, or an argument has the wrong type.
     ValueError
-        If the target, a layout, a precision or an example input is wrong, or the file is damaged.
+        If the target, a layout, a precision or an example input is wrong, the file is damaged, or importing takes more than `limits`.
     OpNotImplemented
         With all that the model holds and the importer or the target does not know, before anything is tuned.
     RuntimeError
@@ -98,7 +101,7 @@ def compile(
     check.one_of_names("precision", precision, PRECISIONS)
     trials = None if trials is None else check.integer("trials", trials, 0)
     target, device = _where(target, device, verbose)
-    source = read(model, example_inputs, shape)
+    source = read(model, example_inputs, shape, limits)
     mod, layout, tasks, weights = cut(source, target, layout, precision)
     log = os.fspath(log) if log is not None else None
     if trials or tune_seconds is not None:

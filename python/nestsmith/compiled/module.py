@@ -32,11 +32,11 @@ class _Places:
     def inputs(self, args, kwargs):
         names = self.names
         if len(args) > len(names):
-            raise TypeError(f"the network takes {len(names)} inputs ({', '.join(names)}), {len(args)} were given")
+            raise TypeError(f"the network takes {len(names)} inputs ({check.some_names(names)}), {len(args)} were given")
         given = dict(zip(names, args))
         for name, value in kwargs.items():
             if name not in names:
-                raise TypeError(f"the network has no input {name!r}{check.did_you_mean(name, names)}; it takes {', '.join(names)}")
+                raise TypeError(f"the network has no input {name!r}{check.did_you_mean(name, names)}; it takes {check.some_names(names)}")
             if name in given:
                 raise TypeError(f"input {name!r} was given twice, by place and by name")
             given[name] = value
@@ -94,7 +94,7 @@ class CompiledModule:
         raise TypeError("a compiled network cannot be copied or pickled; export(path) writes it, and nestsmith.load(path) reads it")
 
     def __repr__(self):
-        shown = ", ".join(f"{n}: {dtype}{list(shape)}" for n, (shape, dtype) in self.inputs.items())
+        shown = ", ".join(f"{check.printable(n, lines=False)}: {dtype}{list(shape)}" for n, (shape, dtype) in self.inputs.items())
         made = ", ".join(f"{dtype}{list(shape)}" for shape, dtype in self.outputs)
         return f"<nestsmith {self.name} on {self.device}: ({shown}) -> ({made})>"
 

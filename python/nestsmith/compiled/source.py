@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 from ..relay import frontend
+from ..relay.budget import importing
 from ..relay.expr import Expr
 from ..relay.frontend import onnx, pytorch
 from ..relay.module import IRModule
@@ -35,8 +36,13 @@ class Source:
         self.mod, self.params, self.name, self.calling = mod, params or {}, name, calling
 
 
-def read(model, example_inputs=None, shape=None):
+def read(model, example_inputs=None, shape=None, limits=None):
     """The `Source` of a model. See `nestsmith.compile` for what it may be and what is raised."""
+    with importing(limits):
+        return _read(model, example_inputs, shape)
+
+
+def _read(model, example_inputs, shape):
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.jit.ScriptModule):
         return _of_script(model, example_inputs, shape)

@@ -15,7 +15,7 @@ from .. import op as relay
 from ..op import image, nn
 from ..op.lookup import in_range
 from ..transform.fold_constant import fold
-from .values import array, dtype_of, known, rank_of, shape_of
+from .values import arange, array, dtype_of, filled, known, rank_of, repeated, shape_of
 
 __all__ = [
     "as_dtype", "cast", "scalar", "round_even", "power", "clip", "reduce", "extreme", "softmax", "layer_norm", "gelu", "convolution",
@@ -246,7 +246,7 @@ def _window_sums(x, size, strides, pads, dilation, want):
     dims = len(size)
     x = pad(x, [0, 0, *pads[:dims]], [0, 0, *pads[dims:]])
     for i, axis in enumerate(range(2, 2 + dims)):
-        at = np.arange(want[i]).reshape(-1, 1) * strides[i] + np.arange(size[i]) * dilation[i]
+        at = arange(want[i]).reshape(-1, 1) * strides[i] + arange(size[i]) * dilation[i]
         x = relay.sum(relay.take(x, array(at, "int32"), axis=axis), axis + 1)
     return x
 
@@ -257,6 +257,8 @@ def pool(kind, x, size, strides, pads, dilation, ceil=False, count_include_pad=F
     dims = rank_of(x) - 2
     shape = shape_of(x)[2:]
     pads = list(pads)
+    if any(p < 0 for p in pads):
+        raise ValueError(f"a pool with pads {pads}; they must not be negative")
     want = [out_extent(n, *z, pads[i] + pads[i + dims], ceil, pads[i]) for i, (n, *z) in enumerate(zip(shape, size, strides, dilation))]
     spare = [(o - 1) * s + d * (k - 1) + 1 - n - pads[i] - pads[i + dims]
              for i, (o, s, d, k, n) in enumerate(zip(want, strides, dilation, size, shape))]  # fmt: skip
@@ -278,11 +280,13 @@ def pool(kind, x, size, strides, pads, dilation, ceil=False, count_include_pad=F
 def _counts(shape, size, strides, pads, dilation, want, spare, count_include_pad):
     """How many elements each window averages. What overhangs is never counted."""
     dims = len(size)
-    ones = np.pad(np.ones(shape), [(pads[i], pads[i + dims]) for i in range(dims)], constant_values=float(count_include_pad))
-    ones = np.pad(ones, [(0, max(v, 0)) for v in spare])
-    count = ones
+    whole = filled([n + pads[i] + pads[i + dims] + max(spare[i], 0) for i, n in enumerate(shape)], 0.0)
+    ones = whole[tuple(slice(n + pads[i] + pads[i + dims]) for i, n in enumerate(shape))]
+    ones[...] = float(count_include_pad)
+    ones[tuple(slice(pads[i], pads[i] + n) for i, n in enumerate(shape))] = 1
+    count = whole
     for i in range(dims):
-        at = [np.arange(want[i]) * strides[i] + d * dilation[i] for d in range(size[i])]
+        at = [arange(want[i]) * strides[i] + d * dilation[i] for d in range(size[i])]
         count = sum(np.take(count, a, axis=i) for a in at)
     return count
 
@@ -334,7 +338,7 @@ def attention(q, k, v, mask=None, causal=False, scale=None):
     scores = relay.reshape(nn.batch_matmul(flat(q), flat(k)), (*batch, sq[-2], sk[-2]))
     scores = relay.multiply(scores, scalar(1 / math.sqrt(sq[-1]) if scale is None else scale, scores))
     if causal:
-        mask = array(np.tril(np.ones((sq[-2], sk[-2]), bool)))
+        mask = array(np.tril(filled((sq[-2], sk[-2]), True)))
     if mask is not None and dtype_of(mask) == "bool":
         lowest = scalar(-1e30 if dtype_of(q) != "float16" else -6e4, scores)  # finite: no row becomes 0 / 0
         shares = softmax(relay.where(mask, scores, lowest), -1)
@@ -389,7 +393,7 @@ def diagonal(x, offset=0, first=0, second=1):
 
 def triangle(x, k, upper):
     """The elements of the last two axes on and above (below) diagonal `k`, the others 0."""
-    mask = (np.triu if upper else np.tril)(np.ones(shape_of(x)[-2:], bool), k)
+    mask = (np.triu if upper else np.tril)(filled(shape_of(x)[-2:], True), k)
     if known(x):
         return array(np.where(mask, x.numbers, 0), dtype_of(x))
     return relay.logical_and(x, array(mask)) if dtype_of(x) == "bool" else relay.where(array(mask), x, scalar(0, x))
@@ -418,15 +422,15 @@ def scatter(x, at, new, reduction="none"):
     flat, new = relay.reshape(x, (total,)), relay.reshape(new, (count,))
     places = at.data.ravel() if known(at) else None
     if places is not None and (reduction == "none" or len(np.unique(places)) == count):
-        source = np.full(total, -1)
-        source[places] = np.arange(count)
+        source = filled((total,), -1)
+        source[places] = arange(count)
         got = relay.take(new, array(np.maximum(source, 0), "int32"), axis=0)
         if reduction != "none":
             got = _COMBINE[reduction][1](flat, got)
         return relay.reshape(relay.where(array(source >= 0), got, flat), shape)
-    here = relay.equal(relay.reshape(at, (1, count)), array(np.arange(total).reshape(-1, 1), "int32"))
+    here = relay.equal(relay.reshape(at, (1, count)), array(arange(total).reshape(-1, 1), "int32"))
     if reduction == "none":
-        order = array(np.arange(1, count + 1).reshape(1, -1), "int32")
+        order = array(arange(1, count + 1).reshape(1, -1), "int32")
         last = relay.max(relay.where(here, order, array(0, "int32")), 1)
         got = relay.take(new, relay.maximum(relay.subtract(last, array(1, "int32")), array(0, "int32")), axis=0)
         return relay.reshape(relay.where(relay.greater(last, array(0, "int32")), got, flat), shape)
@@ -441,10 +445,10 @@ def scatter_elements(x, index, new, axis, reduction="none", what="scatter", from
     """`x` with one element replaced (or combined) for each of `index`, which says where along `axis`."""
     shape, places = shape_of(x), shape_of(index)
     strides = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
-    base = sum(np.arange(p).reshape([-1 if b == a else 1 for b in range(len(shape))]) * strides[a]
+    base = sum(arange(p).reshape([-1 if b == a else 1 for b in range(len(shape))]) * strides[a]
                for a, p in enumerate(places) if a != axis)  # fmt: skip
     at = relay.multiply(wrapped(index, shape[axis], what, from_end, first=True), array(strides[axis], "int32"))
-    at = relay.add(at, array(np.broadcast_to(base, places).copy(), "int32"))
+    at = relay.add(at, array(repeated(base, places), "int32"))
     return scatter(x, now(at), new, reduction)
 
 
@@ -479,7 +483,7 @@ def pad(x, begins, ends, mode="constant", value=0):
         return nn.pad(x, width, pad_mode=mode)
     for axis, (b, e) in enumerate(width):
         if b or e:
-            at = np.pad(np.arange(shape_of(x)[axis]), (b, e), mode=mode)
+            at = np.pad(arange(shape_of(x)[axis]), (b, e), mode=mode)
             x = relay.take(x, array(at, "int32"), axis=axis)
     return x
 
@@ -510,7 +514,7 @@ def running_product(x, axis):
 
 def _positions(n, out, scale, mode, roi):
     """Where in the input the outputs of an axis lie."""
-    i = np.arange(out, dtype=np.float64)
+    i = arange(out, dtype=np.float64)
     if mode == "align_corners":
         return i * (n - 1) / (scale * n - 1) if out > 1 else i * 0.0
     if mode == "asymmetric":
@@ -582,9 +586,9 @@ def resize(
         if n == o and s == 1 and mode != "tf_crop_and_resize":
             continue
         at = _positions(n, o, s, mode, roi[axis] if roi else None)
-        outside = (at < 0) | (at > n - 1) if mode == "tf_crop_and_resize" else np.zeros(o, bool)
+        outside = (at < 0) | (at > n - 1) if mode == "tf_crop_and_resize" else filled(o, 0, bool)
         if method == "nearest":
-            pairs = [(_nearest(at, rounding), np.ones(o))]
+            pairs = [(_nearest(at, rounding), filled(o, 1.0))]
         else:
             pairs = _neighbours(method, at, s, cubic, antialias)
         if exclude and method != "nearest" and (antialias or method == "cubic"):

@@ -1,21 +1,24 @@
 """ONNX files and models become networks.
 
-The package ``onnx`` reads the file, takes functions of the model apart and knows the standard's own definitions: an operator
-without a converter that the standard defines by other operators is replaced by that definition.
+The package ``onnx`` reads the file and knows the standard's own definitions: an operator without a converter that the standard
+defines by other operators is replaced by that definition, as a function of the model is by its body.
 """
 
 from __future__ import annotations
 
+import math
 import os
 
 import numpy as np
 
-from ...check import integer
+from ...check import dtype_bytes, integer, printable
 from ...error import OpNotImplemented
 from ...numerics import is_float
+from .. import budget
 from ..expr import Constant, Function, Tuple, free_vars, rewrite, var
 from ..module import IRModule
 from .compare import Comparison
+from .onnx_check import MOST_AXES, checked, dimensions, label
 from .onnx_ops import CONVERTERS
 from .values import Node, Unsupported, array, as_list, dtype_of, folded, known, named
 
@@ -25,7 +28,7 @@ _CONTROL = {"Loop", "Scan", "SequenceMap"}
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
 
 
-def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True, check=False):
+def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True, check=False, *, limits=None):
     """A network from an ONNX model.
 
     Parameters
@@ -45,6 +48,10 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
     check : bool, list of arrays or dict of str to array
         Runs onnxruntime and the imported network on the processor, compares all nodes with each other, and raises if one differs.
         The inputs are random (whole numbers are 0 and 1), or the given ones.
+    limits : dict of str to float, optional
+        What importing may take: ``"bytes"`` of values that depend on constants alone (default 2^30, and eight times the model's own
+        weights on top), ``"nodes"`` (1,000,000, with functions of the model taken apart), ``"seconds"`` (600). The environment variables
+        NESTSMITH_IMPORT_BYTES, NESTSMITH_IMPORT_NODES and NESTSMITH_IMPORT_SECONDS are used for those that are not given.
 
     Returns
     -------
@@ -56,11 +63,21 @@ def from_onnx(model, shape=None, dtype="float32", opset=None, freeze_params=True
     OpNotImplemented
         For everything in the model that cannot be imported, with names and counts of nodes, before anything is done.
     ValueError
-        If the file is damaged, its weights are missing, the shape of an input is not known, or the installed package onnx does not
-        know the version of the operators.
+        If the file is damaged or not what the standard allows, its weights are missing, the shape of an input is not known, importing
+        takes more than `limits`, or the installed package onnx does not know the version of the operators.
     ImportMismatch
         If `check` finds a node that differs.
     """
+    with budget.importing(limits):
+        try:
+            return _from_onnx(model, shape, dtype, opset, freeze_params, check)
+        except (OpNotImplemented, ValueError) as e:  # texts of a model are not for the terminal to obey
+            if e.args and isinstance(e.args[0], str):
+                e.args = printable(e.args[0]), *e.args[1:]
+            raise
+
+
+def _from_onnx(model, shape, dtype, opset, freeze_params, check):
     proto = load(model)
     opset = None if opset is None else integer("opset", opset, 1)
     for d in proto.opset_import:
@@ -89,10 +106,9 @@ def _version(said, given):
 
 
 def load(model):
-    """The ModelProto of a path, bytes or a ModelProto, without functions of its own. Raises as `from_onnx` does."""
+    """The ModelProto of a path, bytes or a ModelProto, of which it is a copy. Raises as `from_onnx` does."""
     try:
         import onnx
-        from onnx import inliner
     except ImportError as e:
         raise ImportError("ONNX models are read by the package onnx: pip install nestsmith[onnx]") from e
     try:
@@ -108,10 +124,8 @@ def load(model):
             raise ValueError("it does not say the version of its operators; it is incomplete")
         copy = onnx.ModelProto()
         copy.CopyFrom(proto)
-        return inliner.inline_local_functions(copy) if copy.functions else copy
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
-        raise
-    except TypeError:
+        return copy
+    except (FileNotFoundError, IsADirectoryError, PermissionError, TypeError, MemoryError):
         raise
     except Exception as e:  # protobuf's and onnx's own kinds
         what = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
@@ -173,7 +187,10 @@ def _dtype(code, where):
     """Our name of an element type of ONNX."""
     import onnx
 
-    name = onnx.TensorProto.DataType.Name(code).lower()
+    try:
+        name = onnx.TensorProto.DataType.Name(code).lower()
+    except ValueError:
+        raise ValueError(f"{where}: there is no element type {code}") from None
     name = {"float": "float32", "double": "float64"}.get(name, name)
     if name not in ("float16", "bfloat16", "float32", "float64", "bool") and not name.startswith(("int", "uint")):
         raise OpNotImplemented(f"{where}: element type {name} is not supported")
@@ -185,11 +202,14 @@ def _dtype(code, where):
 def _array(tensor):
     import onnx
 
-    kind = _dtype(tensor.data_type, f"tensor {tensor.name!r}")
+    what = f"tensor {tensor.name!r}"
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        raise ValueError(f"the values of {what} are in a file beside the model, and it is not known where that is: give the model's path")
+    kind, shape = _dtype(tensor.data_type, what), dimensions(tensor, what)
     try:
         data = onnx.numpy_helper.to_array(tensor)
     except Exception as e:
-        raise ValueError(f"the values of tensor {tensor.name!r} cannot be read: {e}") from e
+        raise ValueError(f"the values of {what}, whose shape is {shape}, cannot be read: {e}") from e
     return np.asarray(data).astype("float32") if kind == "bfloat16" else data
 
 
@@ -206,7 +226,9 @@ class _Graph:
     def __init__(self, proto):
         self.proto = proto
         self.opsets = {d.domain or "ai.onnx": d.version for d in proto.opset_import}
+        self.functions = checked(proto)
         self.values, self.weights, self.inputs = {}, {}, []
+        self.told = {}  # of functions: what cannot be imported in them, by what they are called with
         self.made = []  # (label, name of the value, expression) of every node
 
     # ---- what is there ----
@@ -215,9 +237,12 @@ class _Graph:
         return self.opsets.get(domain or "ai.onnx", 1)
 
     def definition(self, node, types=()):
-        """The nodes by which the standard defines an operator, or None."""
+        """(attributes that are left out, body) of a function of the model, or of the standard's definition of an operator; None."""
         import onnx
 
+        local = self.local(node)
+        if local is not None:
+            return {a.name: a for a in local.attribute_proto}, local
         if node.domain not in ("", "ai.onnx") or node.op_type in CONVERTERS:
             return None
         try:
@@ -232,20 +257,41 @@ class _Graph:
             body.ParseFromString(text)
         else:
             return True if schema.has_context_dependent_function else None
-        return schema, body
+        return {k: a.default_value for k, a in schema.attributes.items() if a.default_value.type}, body
+
+    def local(self, node):
+        """The function of the model that a node calls, or None."""
+        return self.functions.get((node.domain, node.op_type, node.overload))
 
     def check(self):
         """Raises OpNotImplemented with all that cannot be imported."""
         self._missing(self.proto.graph, set()).check()
+
+    def _missing_in(self, function, constant):
+        """(what cannot be imported in a function of the model, its outputs that do not depend on data); `constant`: which inputs do not."""
+        key = function.domain, function.name, function.overload, constant
+        if key not in self.told:
+            known = {name for name, yes in zip(function.input, constant) if yes}
+            found = self._missing(function, known)
+            self.told[key] = found, [o in known for o in function.output]
+        return self.told[key]
 
     def _missing(self, graph, known):
         """What cannot be imported of a graph, or of a branch. Of an If that is still open both branches must have something: a network
         that never takes the one is none the worse. known: a set of the names of values that do not depend on the data; those of the graph
         are added."""
         missing = Unsupported("ONNX model", "register a converter with nestsmith.relay.frontend.converter")
-        known.update(t.name for t in graph.initializer)
+        known.update(t.name for t in getattr(graph, "initializer", ()))
         for node in graph.node:
-            name, label = _name(node), node.name or (node.output[0] if node.output else "")
+            budget.node(0)
+            name, called = _name(node), node.name or (node.output[0] if node.output else "")
+            function = self.local(node)
+            if function is not None:
+                found, constant = self._missing_in(function, tuple(i in known for i in node.input))
+                for op, names in found.nodes.items():
+                    missing.nodes[op] += [f"{inner} in {called}" for inner in names]
+                known.update(o for o, yes in zip(node.output, constant) if yes)
+                continue
             if name == "If":
                 inside = [(a.g, set(known)) for a in node.attribute if a.HasField("g")]
                 branches = [self._missing(branch, there).nodes for branch, there in inside]
@@ -253,14 +299,14 @@ class _Graph:
                     known.update(mine for mine, its in zip(node.output, branch.output) if its.name in there)
                 for op, names in (row for found in branches if all(branches) for row in found.items()):
                     for inner in names:
-                        missing.add(op, f"{inner} in a branch of If {label}")
+                        missing.add(op, f"{inner} in a branch of If {called}")
                 continue
             constant = all(i in known for i in node.input if i)
             if constant or name in ("Shape", "Size"):
                 known.update(node.output)
             if name in CONVERTERS or self.definition(node) is not None or constant and _computable(node):
                 continue
-            missing.add(f"{name} (control flow)" if name in _CONTROL else name, label)
+            missing.add(f"{name} (control flow)" if name in _CONTROL else name, called)
         return missing
 
     # ---- reading ----
@@ -268,6 +314,7 @@ class _Graph:
     def network(self, shapes, dtype, freeze):
         graph = self.proto.graph
         for t in graph.initializer:
+            budget.own(math.prod(dimensions(t, "a weight")) * dtype_bytes(_dtype(t.data_type, f"weight {t.name!r}")))
             self.values[t.name] = c = _constant(t)
             if dtype_of(c) != "bfloat16":  # whose values NumPy cannot hold in params
                 self.weights[id(c)] = (t.name, c)
@@ -277,12 +324,7 @@ class _Graph:
             if i.name not in self.values:
                 self.values[i.name] = v = self._input(i, *given, dtype)
                 self.inputs.append(v)
-        self.nodes(graph.node, self.values, self.version())
-        missing = [o.name for o in graph.output if o.name not in self.values]
-        if missing:
-            raise ValueError(f"the model says that {missing[0]!r} is an output, but no node makes it")
-        if not graph.output:
-            raise ValueError("the model has no outputs")
+        self.nodes(graph.node, self.values, self.version(), [o.name for o in graph.output])
         outs = [self.values[o.name] for o in graph.output]
         body = outs[0] if len(outs) == 1 else Tuple(outs)
         return self._module(body, freeze)
@@ -325,6 +367,8 @@ class _Graph:
 
     def _input(self, info, shapes, sizes, follow, dtype):
         t = info.type.tensor_type
+        if len(t.shape.dim) > MOST_AXES:
+            raise ValueError(f"input {info.name!r} has {len(t.shape.dim)} axes; at most {MOST_AXES} are supported")
         if not info.type.HasField("tensor_type"):
             raise OpNotImplemented(f"input {info.name!r} is no tensor (sequences, maps and optional values are not supported)")
         kind = _dtype(t.elem_type, f"input {info.name!r}") if t.elem_type else dtype if isinstance(dtype, str) else dtype[info.name]
@@ -356,7 +400,7 @@ class _Graph:
         proto.CopyFrom(self.proto)
         proto.ir_version = min(proto.ir_version, 10)  # of the container; onnxruntime follows later than onnx
         there = {o.name for o in proto.graph.output}
-        chosen = [row for row in self.made if dtype_of(row[2]) != "bfloat16" and not known(row[2])]  # NumPy has no bfloat16
+        chosen = [row for row in self.made if dtype_of(row[2]) != "bfloat16"]  # NumPy has no bfloat16
         for _, name, _ in chosen:
             if name not in there:
                 proto.graph.output.add().name = name
@@ -369,8 +413,8 @@ class _Graph:
             found = session.run([name for _, name, _ in chosen], inputs)
         except Exception as err:  # its own kinds
             raise ValueError(f"check: onnxruntime cannot run the model: {err}") from err
-        for (label, _, e), want in zip(chosen, found):
-            rows.add(label, e, want)
+        for (text, _, e), want in zip(chosen, found):
+            rows.add(text, e, want)
         rows.run(mod, params, inputs)
 
     def _values(self, given):
@@ -387,70 +431,69 @@ class _Graph:
         make = lambda t: rng.standard_normal(t.shape) if is_float(t.dtype) else rng.integers(0, 2, t.shape)  # noqa: E731
         return {v.name_hint: np.asarray(make(v.checked_type)).astype(v.checked_type.dtype) for v in self.inputs}
 
-    def nodes(self, nodes, values, opset):
-        """Reads nodes; their results go into `values`."""
-        for node in nodes:
+    def nodes(self, nodes, values, opset, keep):
+        """Reads nodes; their results go into `values`. What no later node reads is let go, for constants take memory."""
+        last = {name: i for i, node in enumerate(nodes) for name in _reads(node)}
+        for name in keep:
+            last.pop(name, None)
+        gone = [[] for _ in nodes]
+        for name, i in last.items():
+            gone[i].append(name)
+        for i, node in enumerate(nodes):
+            budget.node()
+            for name in gone[i - 1] if i else ():
+                values.pop(name, None)
             if _name(node) == "If":
                 self._if(node, values, opset)
                 continue
-            missing = [i for i in node.input if i and i not in values]
-            if missing:
-                raise ValueError(f"{node.op_type} {node.name!r} reads {missing[0]!r}, which nothing makes")
-            inputs = [values[i] if i else None for i in node.input]
+            inputs = [values.get(i) if i else None for i in node.input]
             outs = self._convert(node, inputs, opset)
             for name, e in zip(node.output, outs):
+                if name and e is None and (name in last or name in keep):
+                    raise ValueError(f"{label(node)}: nothing makes its output {name!r}; its attributes or inputs do not fit together")
                 if name and e is not None:
                     values[name] = e
-                    if values is self.values:
+                    if values is self.values and not known(e):
                         self.made.append((f"{node.op_type} {node.name or name!r}", name, e))
 
     def _convert(self, node, inputs, opset):
-        f = CONVERTERS.get(_name(node))
-        if f is None and _computable(node) and all(known(i) and dtype_of(i) != "bfloat16" for i in inputs if i is not None):
+        local = self.local(node) is not None
+        f = None if local else CONVERTERS.get(_name(node))
+        constant = all(known(i) and dtype_of(i) != "bfloat16" for i in inputs if i is not None)
+        if f is None and not local and constant and _computable(node):
             return _computed(node, inputs, opset)
         if f is None:
             return self._expand(node, inputs, opset)
-        label = node.name or (node.output[0] if node.output else "")
-        n = Node(node.op_type, label, inputs, _attributes(node), opset, sum(map(bool, node.output)))
-        if node.domain in ("", "ai.onnx"):
-            _one_float_type(n)
+        called = node.name or (node.output[0] if node.output else "")
         try:
-            return named(as_list(folded(f(n), inputs)), label)
+            n = Node(node.op_type, called, inputs, _attributes(node), opset, sum(map(bool, node.output)))
+            if node.domain in ("", "ai.onnx"):
+                _one_float_type(n)
+            return named(as_list(folded(f(n), inputs)), called)
         except OpNotImplemented:
             raise
-        except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as e:
-            raise ValueError(f"{n}: {e}") from e
+        except RecursionError:
+            raise ValueError(f"{label(node)}: its value is nested too deeply") from None
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError, AssertionError, StopIteration) as e:
+            raise ValueError(f"{label(node)}: {e}") from e
 
     def _expand(self, node, inputs, opset):
-        """By the standard's definition of the operator."""
-        import onnx
-
+        """By the function of the model, or the standard's definition of the operator."""
         types = [_type_proto(x) for x in inputs]
         found = self.definition(node, types)
         if not isinstance(found, tuple):
             raise OpNotImplemented(f"{node.op_type} {node.name!r} is not supported; take it out of the model, or register a converter for it")
-        schema, body = found
-        given = {a.name: a for a in node.attribute}
-        for k, a in schema.attributes.items():
-            if k not in given and a.default_value.type:
-                given[k] = a.default_value
-        for n in body.node:
-            for a in list(n.attribute):
-                if a.ref_attr_name:
-                    name, n_type = a.name, a.ref_attr_name
-                    n.attribute.remove(a)
-                    if n_type in given:
-                        b = n.attribute.add()
-                        b.CopyFrom(given[n_type])
-                        b.name = name
-        values = dict(zip(body.input, inputs))
+        defaults, body = found
+        nodes = _with_attributes(body.node, {**defaults, **{a.name: a for a in node.attribute}})
+        values = dict.fromkeys(body.input) | dict(zip(body.input, inputs))
         versions = {d.domain: d.version for d in body.opset_import}
-        del onnx
-        self.nodes(body.node, values, versions.get("", opset))
+        self.nodes(nodes, values, versions.get("", opset), body.output)
         return [values.get(o) for o in body.output]
 
     def _if(self, node, values, opset):
         cond = values.get(node.input[0])
+        if cond is not None and known(cond) and cond.data.size != 1:
+            raise ValueError(f"{label(node)}: its condition has {cond.data.size} elements; it must have one")
         if cond is None or not known(cond):
             raise OpNotImplemented(
                 f"If {node.name!r} (control flow): its condition is computed from the data of the model. Export the model for "
@@ -461,9 +504,45 @@ class _Graph:
         inner = dict(values)
         for t in branch.initializer:
             inner[t.name] = _constant(t)
-        self.nodes(branch.node, inner, opset)
+        self.nodes(branch.node, inner, opset, [o.name for o in branch.output])
         for name, out in zip(node.output, branch.output):
-            values[name] = inner[out.name]
+            if name:
+                values[name] = inner[out.name]
+
+
+def _reads(node):
+    """The names that a node reads, in its branches, too; names of a branch's own among them."""
+    todo, names = [node], []
+    while todo:
+        n = todo.pop()
+        names += n.input
+        for a in n.attribute:
+            if a.HasField("g"):
+                todo += a.g.node
+                names += [o.name for o in a.g.output]
+    return names
+
+
+def _with_attributes(nodes, given):
+    """Copies of the nodes of a function, their references to its attributes replaced by these, in branches, too."""
+    out = []
+    for node in nodes:
+        new = type(node)()
+        new.CopyFrom(node)
+        todo = [new]
+        while todo:
+            n = todo.pop()
+            for a in [a for a in n.attribute if a.ref_attr_name]:
+                name, wanted = a.name, a.ref_attr_name
+                n.attribute.remove(a)
+                if wanted in given:
+                    b = n.attribute.add()
+                    b.CopyFrom(given[wanted])
+                    b.name = name
+            for a in n.attribute:
+                todo += a.g.node if a.HasField("g") else ()
+        out.append(new)
+    return out
 
 
 def _one_float_type(n):
@@ -500,8 +579,10 @@ def _computed(node, inputs, opset):
         given = [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in feeds.items()]
         graph = helper.make_graph([node], "known", given, [ValueInfoProto(name=o) for o in wanted])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-        made = dict(zip(wanted, ReferenceEvaluator(model).run(None, feeds)))
+        made = dict(zip(wanted, budget.computed_in_time(lambda: ReferenceEvaluator(model).run(None, feeds))))
         found = {o: array(v) for o, v in made.items() if isinstance(v, (np.ndarray, np.generic))}
+    except budget.Exceeded:
+        raise
     except Exception as e:  # of any kind: an operator's own code
         raise OpNotImplemented(f"{node.op_type} {node.name!r} is not supported, and its value cannot be computed here: {e!r}") from e
     if len(found) != len(wanted):

@@ -11,13 +11,14 @@ import math
 import numpy as np
 
 from ...numerics import is_float
+from .. import budget
 from .. import op as relay
 from ..expr import Expr
 from ..op import nn
 from . import common as c
 from .einsum import einsum
 from .recurrent import recurrent
-from .values import array, dtype_of, integers, known, rank_of, shape_of
+from .values import arange, array, dtype_of, filled, integers, known, rank_of, repeated, shape_of
 
 __all__ = ["CONVERTERS", "converter"]
 
@@ -242,8 +243,12 @@ def _gemm(n):
 def _windows(n, x, size):
     """Strides, pads (begins, then ends), dilations of a node with windows."""
     dims = len(size)
-    strides, dilation = list(n.get("strides", [1] * dims)), list(n.get("dilations", [1] * dims))
-    auto, pads = n.get("auto_pad", "NOTSET"), list(n.get("pads", [0] * 2 * dims))
+    if rank_of(x) != dims + 2:
+        raise ValueError(f"data with {rank_of(x)} axes and windows of {dims}; data have two axes more than windows")
+    strides, dilation = n.numbers("strides", dims, 1), n.numbers("dilations", dims, 1)
+    auto, pads = n.get("auto_pad", "NOTSET"), n.numbers("pads", 2 * dims, 0)
+    if n.op.startswith("Conv") and list(n.get("kernel_shape", size)) != list(size):
+        raise ValueError(f"kernel_shape is {n.get('kernel_shape')}; the weights have {list(size)}")
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         totals = [max((-(-e // s) - 1) * s + d * (k - 1) + 1 - e, 0) for e, s, d, k in zip(shape_of(x)[2:], strides, dilation, size)]
         small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
@@ -277,8 +282,8 @@ def _conv_transpose(n):
     x, w = n.input(0), n.input(1)
     size = shape_of(w)[2:]
     dims = len(size)
-    strides, dilation = list(n.get("strides", [1] * dims)), list(n.get("dilations", [1] * dims))
-    more, pads = list(n.get("output_padding", [0] * dims)), list(n.get("pads", [0] * 2 * dims))
+    strides, dilation = n.numbers("strides", dims, 1), n.numbers("dilations", dims, 1)
+    more, pads = n.numbers("output_padding", dims, 0), n.numbers("pads", 2 * dims, 0)
     auto, want = n.get("auto_pad", "NOTSET"), n.get("output_shape")
     if want is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
         want = want[-dims:] if want is not None else [e * s for e, s in zip(shape_of(x)[2:], strides)]
@@ -358,7 +363,7 @@ def _group_norm(n):
 def _layer_norm(n):
     x = n.input(0)
     rank = rank_of(x)
-    axes = list(range(n.get("axis", -1) % rank, rank))
+    axes = list(range(n.axis(-1, rank), rank))
     if n.op == "LayerNormalization":
         y = c.layer_norm(x, axes, n.input(1), n.input(2), n.get("epsilon", 1e-5))
         if n.outputs == 1:
@@ -385,9 +390,9 @@ def _lrn(n):
 
 @converter("LpNormalization")
 def _lp_norm(n):
-    x, axis = n.input(0), n.get("axis", -1)
+    x = n.input(0)
     kind = "l1" if n.get("p", 2) == 1 else "l2"
-    size = _REDUCE["ReduceL1" if kind == "l1" else "ReduceL2"](x, [axis % rank_of(x)], True)
+    size = _REDUCE["ReduceL1" if kind == "l1" else "ReduceL2"](x, [n.axis(-1, rank_of(x))], True)
     return relay.divide(x, relay.where(relay.equal(size, c.scalar(0, x)), c.scalar(1, x), size))
 
 
@@ -395,7 +400,7 @@ def _lp_norm(n):
 def _softmax(n):
     x, log = n.input(0), n.op == "LogSoftmax"
     rank, shape = rank_of(x), shape_of(x)
-    axis = n.get("axis", -1 if n.opset >= 13 else 1) % rank
+    axis = n.axis(-1 if n.opset >= 13 else 1, rank)
     if n.opset >= 13 or axis == rank - 1:
         return c.softmax(x, axis, log)
     flat = relay.reshape(x, (math.prod(shape[:axis]), -1))
@@ -406,13 +411,13 @@ def _softmax(n):
 def _hardmax(n):
     x = n.input(0)
     rank, shape = rank_of(x), shape_of(x)
-    axis = n.get("axis", -1 if n.opset >= 13 else 1) % rank
+    axis = n.axis(-1 if n.opset >= 13 else 1, rank)
     y = x if n.opset >= 13 else relay.reshape(x, (math.prod(shape[:axis]), -1))
     at = axis if n.opset >= 13 else 1
     best = relay.argmax(y, at, keepdims=True)
     lift = [1] * rank_of(y)
     lift[at] = shape_of(y)[at]
-    index = array(np.arange(lift[at]).reshape(lift), dtype_of(best))
+    index = array(arange(lift[at]).reshape(lift), dtype_of(best))
     return relay.reshape(relay.cast(relay.equal(index, best), dtype_of(x)), shape)
 
 
@@ -451,7 +456,8 @@ def _arg(n):
 
 @converter("CumSum", "CumProd")
 def _running(n):
-    x, axis = n.input(0), n.array(1, "axis").item() % rank_of(n.input(0))
+    x = n.input(0)
+    (axis,) = c.axes_of([n.array(1, "axis").item()], rank_of(x))
     x = relay.reverse(x, axis) if n.get("reverse") else x
     if n.op == "CumSum":
         y = relay.cumsum(x, axis, exclusive=bool(n.get("exclusive")))
@@ -469,6 +475,8 @@ def _running(n):
 def _topk(n):
     x = n.input(0)
     k = n.get("k") if n.opset < 10 else n.array(1, "k").item()
+    if k < 0:
+        raise ValueError(f"k is {k}; it must not be negative")
     values, at = relay.topk(x, int(k), n.get("axis", -1), "both", not n.get("largest", 1), "int64")
     return [values, at]
 
@@ -519,7 +527,10 @@ def _squeeze(n):
 def _unsqueeze(n):
     x, axes = n.input(0), n.ints(1, "axes")
     rank = rank_of(x) + len(axes)
-    for a in sorted(a % rank for a in axes):
+    axes = c.axes_of(axes, rank)
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"axes {axes} have one twice")
+    for a in sorted(axes):
         x = relay.expand_dims(x, a)
     return x
 
@@ -529,14 +540,14 @@ def _concat(n):
     axis = n.get("axis", 1)
     parts = [x for x in n.inputs if 0 not in shape_of(x)]
     if not parts:
-        return array(np.concatenate([np.zeros(shape_of(x)) for x in n.inputs], axis), dtype_of(n.input(0)))
+        return array(np.concatenate([filled(shape_of(x), 0.0) for x in n.inputs], axis), dtype_of(n.input(0)))
     return relay.concatenate(parts, axis) if len(parts) > 1 else parts[0]
 
 
 @converter("Split")
 def _split(n):
     x = n.input(0)
-    axis = n.get("axis", 0) % rank_of(x)
+    axis = n.axis(0, rank_of(x))
     extent, lengths = shape_of(x)[axis], n.ints(1, "split")
     if lengths is None:
         parts = n.get("num_outputs", n.outputs)
@@ -544,6 +555,8 @@ def _split(n):
         lengths = [min(each, extent - i * each) for i in range(parts)]
         if lengths[-1] < 0:
             raise ValueError(f"{n}: {extent} elements in {parts} parts of {each} leave less than nothing for the last; give their lengths")
+    if sum(lengths) != extent or min(lengths) < 0:
+        raise ValueError(f"parts of {lengths} along an axis of {extent} elements")
     if len(lengths) == 1:
         return x
     return relay.split(x, [int(v) for v in np.cumsum(lengths)[:-1]], axis)
@@ -554,7 +567,7 @@ def _slice(n):
     x = n.input(0)
     starts, ends = n.ints(1, "starts"), n.ints(2, "ends")
     axes, steps = n.ints(3, "axes"), n.ints(4, "steps")
-    axes = [a % rank_of(x) for a in axes] if axes is not None else list(range(len(starts)))
+    axes = c.axes_of(axes, rank_of(x)) if axes is not None else list(range(len(starts)))
     steps = steps or [1] * len(starts)
     if known(x):
         cut = [slice(None)] * rank_of(x)
@@ -595,12 +608,12 @@ def _pad(n):
 @converter("Gather")
 def _gather(n):
     x = n.input(0)
-    return c.gather(x, n.input(1), n.get("axis", 0) % rank_of(x))
+    return c.gather(x, n.input(1), n.axis(0, rank_of(x)))
 
 
 @converter("GatherElements")
 def _gather_elements(n):
-    return c.gather_elements(n.input(0), n.input(1), n.get("axis", 0) % rank_of(n.input(0)))
+    return c.gather_elements(n.input(0), n.input(1), n.axis(0, rank_of(n.input(0))))
 
 
 @converter("GatherND")
@@ -613,14 +626,14 @@ def _gather_nd(n):
     for b in range(batch):
         lift = [1] * rank
         lift[b] = shape[b]
-        columns.insert(b, c.expand(array(np.arange(shape[b]).reshape(lift), "int32"), shape_of(columns[-1])))
+        columns.insert(b, c.expand(array(arange(shape[b]).reshape(lift), "int32"), shape_of(columns[-1])))
     return relay.gather_nd(x, relay.stack(columns, 0))
 
 
 @converter("ScatterElements", "Scatter")
 def _scatter_elements(n):
     x, index, new = n.inputs
-    return c.scatter_elements(x, index, new, n.get("axis", 0) % rank_of(x), n.get("reduction", "none"))
+    return c.scatter_elements(x, index, new, n.axis(0, rank_of(x)), n.get("reduction", "none"))
 
 
 @converter("ScatterND")
@@ -634,7 +647,7 @@ def _scatter_nd(n):
         column = c.now(relay.squeeze(c.slice_axes(index, [len(places) - 1], [k], [k + 1], [1]), [-1]))
         part = relay.multiply(c.wrapped(column, shape[k], "scatter", first=True), array(math.prod(shape[k + 1 :]), "int32"))
         at = part if at is None else relay.add(at, part)
-    at = relay.add(relay.reshape(at, (-1, 1)), array(np.arange(block).reshape(1, -1), "int32"))
+    at = relay.add(relay.reshape(at, (-1, 1)), array(arange(block).reshape(1, -1), "int32"))
     return c.scatter(x, c.now(at), new, n.get("reduction", "none"))
 
 
@@ -653,7 +666,7 @@ def _one_hot(n):
 @converter("Range")
 def _range(n):
     start, stop, step = (n.array(i, w) for i, w in enumerate(("start", "limit", "delta")))
-    return array(np.arange(start.item(), stop.item(), step.item()), dtype_of(n.input(0)))
+    return array(arange(start.item(), stop.item(), step.item()), dtype_of(n.input(0)))
 
 
 @converter("Constant")
@@ -670,13 +683,15 @@ def _constant(n):
 def _constant_of_shape(n):
     value = n.get("value", np.zeros(1, "float32"))
     value = value if isinstance(value, Expr) else array(value)
-    return array(np.full(integers(n.array(0, "shape")), value.numbers.item()), dtype_of(value))
+    return array(filled(integers(n.array(0, "shape")), value.numbers.item(), value.numbers.dtype), dtype_of(value))
 
 
 @converter("EyeLike")
 def _eye_like(n):
     x = n.input(0)
-    return array(np.eye(*shape_of(x), k=n.get("k", 0)), n.get("dtype", dtype_of(x)))
+    kind = n.get("dtype", dtype_of(x))
+    budget.room(shape_of(x), "float64")
+    return array(np.eye(*shape_of(x), k=n.get("k", 0)), kind)
 
 
 @converter("Trilu")
@@ -705,13 +720,13 @@ def _space_to_depth(n):
 def _reverse_sequence(n):
     x, lengths = n.input(0), n.array(1, "sequence_lens")
     time, batch = n.get("time_axis", 0), n.get("batch_axis", 1)
-    at = np.tile(np.arange(shape_of(x)[time]), (len(lengths), 1))
+    at = repeated(arange(shape_of(x)[time]), (len(lengths), shape_of(x)[time]))
     for row, m in zip(at, lengths):
         row[:m] = row[:m][::-1]
     lift = [1] * rank_of(x)
     lift[time], lift[batch] = at.shape[1], at.shape[0]
     at = at.T if time < batch else at
-    return relay.gather(x, time, array(np.broadcast_to(at.reshape(lift), shape_of(x)).copy(), "int32"))
+    return relay.gather(x, time, array(repeated(at.reshape(lift), shape_of(x)), "int32"))
 
 
 @converter("Upsample")
@@ -790,7 +805,7 @@ def _scaled(n):
     x = n.input(0)
     if n.get("block_size"):
         n.refuse("scales of blocks are not supported")
-    after = rank_of(x) - n.get("axis", 1) % max(rank_of(x), 1) - 1
+    after = 0 if rank_of(n.input(1)) == 0 else rank_of(x) - n.axis(1, rank_of(x)) - 1
     lift = lambda v: v if v is None or rank_of(v) == 0 else relay.expand_dims(v, 1, after) if after else v  # noqa: E731
     return x, lift(n.input(1)), lift(n.input(2))
 

@@ -10,7 +10,7 @@ from .onnx import from_onnx
 __all__ = ["from_keras", "from_tensorflow", "from_tflite", "from_mxnet"]
 
 
-def from_keras(model, shape=None, layout="NCHW", *, freeze_params=True, check=False):
+def from_keras(model, shape=None, layout="NCHW", *, freeze_params=True, check=False, limits=None):
     """A network from a model of Keras 3, through its ONNX export.
 
     Parameters
@@ -20,7 +20,7 @@ def from_keras(model, shape=None, layout="NCHW", *, freeze_params=True, check=Fa
         Shapes of inputs whose sizes (the batch, mostly) the model leaves open.
     layout : str
         Taken for scripts that give it; the network has the layout of the model.
-    freeze_params, check
+    freeze_params, check, limits
         As in :func:`from_onnx`.
 
     Returns
@@ -44,7 +44,7 @@ def from_keras(model, shape=None, layout="NCHW", *, freeze_params=True, check=Fa
     inputs = getattr(model, "inputs", None) or ()  # a class of the user's own may have none
     signature = _signature(keras, model, shape or {}) if inputs else None
     if inputs and keras.config.backend() == "tensorflow":
-        return from_onnx(_frozen_keras(keras, model, signature), shape, freeze_params=freeze_params, check=check)
+        return from_onnx(_frozen_keras(keras, model, signature), shape, freeze_params=freeze_params, check=check, limits=limits)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")
         try:
@@ -52,7 +52,7 @@ def from_keras(model, shape=None, layout="NCHW", *, freeze_params=True, check=Fa
         except ImportError as e:
             raise ImportError(f"Keras exports ONNX models with onnx, and tf2onnx or torch by its backend: {e}") from e
         fixed = {i.name: tuple(i.shape) for i in inputs if None not in i.shape}
-        return from_onnx(path, {**fixed, **(shape or {})}, freeze_params=freeze_params, check=check)
+        return from_onnx(path, {**fixed, **(shape or {})}, freeze_params=freeze_params, check=check, limits=limits)
 
 
 def _signature(keras, model, shape):
@@ -77,7 +77,7 @@ def _frozen_keras(keras, model, signature):
     return _by_node(proto)
 
 
-def from_tensorflow(graph, layout="NHWC", shape=None, outputs=None, convert_config=None, *, opset=18, freeze_params=True, check=False):
+def from_tensorflow(graph, layout="NHWC", shape=None, outputs=None, convert_config=None, *, opset=18, freeze_params=True, check=False, limits=None):
     """A network from TensorFlow, through tf2onnx.
 
     Parameters
@@ -92,7 +92,7 @@ def from_tensorflow(graph, layout="NHWC", shape=None, outputs=None, convert_conf
         Names of a frozen graph's outputs; default: the nodes that nobody reads.
     convert_config : dict, optional
         Taken for scripts that give it.
-    opset, freeze_params, check
+    opset, freeze_params, check, limits
         The version that tf2onnx writes; the others as in :func:`from_onnx`.
 
     Returns
@@ -116,10 +116,10 @@ def from_tensorflow(graph, layout="NHWC", shape=None, outputs=None, convert_conf
     proto, _ = convert.from_graph_def(
         definition, input_names=inputs, output_names=outputs, opset=opset, shape_override=_by_tensor(shape, inputs)
     )
-    return from_onnx(_by_node(proto), freeze_params=freeze_params, check=check)
+    return from_onnx(_by_node(proto), freeze_params=freeze_params, check=check, limits=limits)
 
 
-def from_tflite(model, shape_dict=None, dtype_dict=None, *, opset=18, freeze_params=True, check=False):
+def from_tflite(model, shape_dict=None, dtype_dict=None, *, opset=18, freeze_params=True, check=False, limits=None):
     """A network from a TFLite file, through tf2onnx.
 
     Parameters
@@ -130,7 +130,7 @@ def from_tflite(model, shape_dict=None, dtype_dict=None, *, opset=18, freeze_par
         Shapes of inputs that the file leaves open.
     dtype_dict : dict, optional
         Taken for scripts that give it; the file says the types.
-    opset, freeze_params, check
+    opset, freeze_params, check, limits
         As in :func:`from_tensorflow`.
 
     Returns
@@ -152,7 +152,7 @@ def from_tflite(model, shape_dict=None, dtype_dict=None, *, opset=18, freeze_par
             with open(path, "wb") as f:
                 f.write(model)
             proto, _ = convert.from_tflite(path, opset=opset)
-    return from_onnx(proto, shape_dict, freeze_params=freeze_params, check=check)
+    return from_onnx(proto, shape_dict, freeze_params=freeze_params, check=check, limits=limits)
 
 
 def from_mxnet(symbol, shape=None, dtype="float32", arg_params=None, aux_params=None):

@@ -12,6 +12,7 @@ import operator
 import numpy as np
 
 from ...error import OpNotImplemented
+from .. import budget
 from ..expr import Expr, Function, Tuple, TupleWrapper, free_vars, var
 from ..infer import infer_type
 from ..module import IRModule
@@ -33,7 +34,7 @@ _WITHOUT_MEANING = {"layout", "device", "pin_memory", "memory_format", "generato
 
 def from_pytorch(
     script_module, input_infos=None, custom_convert_map=None, default_dtype="float32", *, example_inputs=None, freeze_params=False,
-    check=False,
+    check=False, limits=None,
 ):  # fmt: skip
     """A network from a model of PyTorch.
 
@@ -58,6 +59,8 @@ def from_pytorch(
     check : bool or tuple of arrays
         Runs PyTorch and the imported network on the processor, compares all nodes with each other, and raises if one differs.
         The inputs are `example_inputs` or those of the exported program, or the given ones.
+    limits : dict of str to float, optional
+        What importing may take, as in :func:`from_onnx`; ``torch.export`` itself is not counted.
 
     Returns
     -------
@@ -76,7 +79,7 @@ def from_pytorch(
     torch = _torch()
     infos = _infos(input_infos, default_dtype)
     if isinstance(script_module, torch.jit.ScriptModule):
-        return _from_script(torch, script_module, infos, example_inputs, freeze_params, check)
+        return _from_script(torch, script_module, infos, example_inputs, freeze_params, check, limits)
     if isinstance(script_module, torch.nn.Module):
         script_module = _export(torch, script_module, infos, example_inputs)
     if not isinstance(script_module, torch.export.ExportedProgram):
@@ -90,7 +93,8 @@ def from_pytorch(
     names = [name for name, _, _ in infos] if infos else None
     table = {**ATEN, **(custom_convert_map or {})}
     program = _Program(torch, _prepared(torch, script_module, table), table)
-    mod, params = program.network(names, infos, freeze_params)
+    with budget.importing(limits):
+        mod, params = program.network(names, infos, freeze_params)
     if check is not False:
         given = check if check is not True else example_inputs or None
         program.compare(mod, params, given)
@@ -182,7 +186,7 @@ def bound(torch, program, args, kwargs):
         raise ValueError(f"the exported program cannot have inputs of the shapes {given}: {e}") from e
 
 
-def _from_script(torch, model, infos, given, freeze, check):
+def _from_script(torch, model, infos, given, freeze, check, limits):
     """TorchScript, through the ONNX exporter that can read it."""
     _evaluating(model)
     examples = _examples(torch, infos, given, "a torch.jit.ScriptModule")
@@ -193,7 +197,7 @@ def _from_script(torch, model, infos, given, freeze, check):
         raise ValueError(
             f"torch.onnx cannot export this script: {e}\nGive the torch.nn.Module that it was made from, or a torch.export.ExportedProgram"
         ) from e
-    return from_onnx(file.getvalue(), freeze_params=freeze, check=check if isinstance(check, bool) else list(check))
+    return from_onnx(file.getvalue(), freeze_params=freeze, check=check if isinstance(check, bool) else list(check), limits=limits)
 
 
 # ---- the program ----
@@ -350,6 +354,8 @@ class _Program:
         users = [s for s in specs.values() if s.kind == kinds.USER_INPUT and s.arg.__class__.__name__ == "TensorArgument"]
         if names is not None and len(names) != len(users):
             raise ValueError(f"input_infos names {len(names)} inputs ({', '.join(names)}), but the model has {len(users)}")
+        stored = [*self.program.state_dict.values(), *self.program.constants.values()]
+        budget.own(sum(t.nbytes for t in stored if isinstance(t, self.torch.Tensor)))
         own = dict(zip((s.arg.name for s in users), names or [s.arg.name for s in users]))
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
@@ -451,7 +457,11 @@ class _Program:
         nothing = self._nothing(node.meta.get("val"))
         if nothing is not None and not _writes(node):
             return nothing
+        budget.node()
         if not _has(Expr, [args, kwargs]):
+            for made in self.torch.utils._pytree.tree_leaves(node.meta.get("val")):
+                if isinstance(made, self.torch.Tensor):
+                    budget.room(made.shape, _dtype(made.dtype))
             with self.torch.no_grad():
                 return node.target(*args, **kwargs)
         try:

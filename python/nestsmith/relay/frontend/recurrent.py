@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from .. import op as relay
 from . import common as c
-from .values import array, dtype_of, shape_of
+from .values import array, dtype_of, filled, shape_of
 
 __all__ = ["recurrent"]
 
@@ -119,4 +117,4 @@ def _initial(n, i, d, batch, size, x):
     if n.has(i):
         e = relay.transpose(n.input(i), [1, 0, 2]) if n.get("layout") else n.input(i)
         return relay.squeeze(_part(e, 0, d, d + 1), [0])
-    return array(np.zeros((batch, size)), dtype_of(x))
+    return array(filled((batch, size), 0.0), dtype_of(x))

@@ -7,7 +7,7 @@ import numpy as np
 from .. import op as relay
 from . import common as c
 from .onnx_ops import converter
-from .values import array, dtype_of, rank_of, shape_of
+from .values import array, dtype_of, filled, rank_of, shape_of
 
 __all__ = ["grid_sample"]
 
@@ -125,7 +125,7 @@ def _col2im(n):
     places = [(s + pads[i] + pads[dims + i] - (k - 1) * d - 1) // st + 1
               for i, (s, k, d, st) in enumerate(zip(size, block, dilation, strides))]  # fmt: skip
     x = relay.reshape(x, (count, rows, *places))
-    weight = np.zeros((rows, rows // kernel, kernel), "float32")
+    weight = filled((rows, rows // kernel, kernel), 0, "float32")
     for r in range(rows):
         weight[r, r // kernel, r % kernel] = 1
     weight = array(weight.reshape(rows, rows // kernel, *block), dtype_of(x))

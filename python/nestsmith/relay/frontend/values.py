@@ -8,15 +8,18 @@ Concat, Reshape vanish while the model is read, and no converter has to know abo
 from __future__ import annotations
 
 import collections
+import math
 
 import numpy as np
 
+from ... import check
 from ...error import OpNotImplemented
+from .. import budget
 from ..expr import Call, Constant, Expr, Tuple, TupleGetItem, TupleWrapper, Var, children, const
 from ..infer import infer_type
 from ..transform.fold_constant import fold
 
-__all__ = ["Node", "Unsupported", "array", "dtype_of", "folded", "integers", "known", "named", "rank_of", "shape_of"]
+__all__ = ["Node", "Unsupported", "arange", "array", "dtype_of", "filled", "folded", "integers", "known", "named", "rank_of", "repeated", "shape_of"]
 
 
 def _typed(e):
@@ -44,9 +47,34 @@ def known(e):
 
 def array(value, dtype=None):
     """A constant; integers keep 64 bits unless `dtype` says otherwise."""
-    if dtype == "bfloat16":
-        return const(np.asarray(value, "float32"), dtype)
-    return const(np.asarray(value, dtype, order="C"))
+    wide = np.asarray(value, "float32" if dtype == "bfloat16" else dtype, order="C")
+    c = const(wide, dtype if dtype == "bfloat16" else None)
+    budget.hold(c.data)
+    return c
+
+
+def arange(start, stop=None, step=1, dtype=None):
+    """NumPy's `arange`, charged to the budget of the import before it is made."""
+    start, stop = (0, start) if stop is None else (start, stop)
+    if step == 0:
+        raise ValueError("a range with step 0")
+    count = (stop - start) / step if isinstance(stop - start, float) or isinstance(step, float) else -((start - stop) // step)
+    if not math.isfinite(count):
+        raise ValueError(f"a range from {start} to {stop} in steps of {step} has no end")
+    budget.room((max(math.ceil(count), 0),), "int64")
+    return np.arange(start, stop, step, dtype)
+
+
+def filled(shape, value, dtype=None):
+    """NumPy's `full`, charged to the budget of the import before it is made."""
+    dtype = np.dtype(np.asarray(value).dtype if dtype is None else dtype)
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    return np.full(budget.room(shape, dtype), value, dtype)
+
+
+def repeated(x, shape):
+    """`x` broadcast to `shape` in memory, charged to the budget of the import before it is made."""
+    return np.broadcast_to(x, budget.room(tuple(shape), x.dtype)).copy()
 
 
 def integers(x):
@@ -108,6 +136,20 @@ class Node:
     def get(self, name, default=None):
         return self.attrs.get(name, default)
 
+    def axis(self, default, rank, name="axis"):
+        """The attribute `name` as an axis of a tensor of `rank`, counted from the front."""
+        axis = self.get(name, default)
+        if not -rank <= axis < rank:
+            raise ValueError(f"{name} is {axis}; the tensor has {rank} axes")
+        return axis % rank
+
+    def numbers(self, name, count, default):
+        """The attribute `name`, a list of `count` integers."""
+        v = list(self.get(name, [default] * count))
+        if len(v) != count:
+            raise ValueError(f"{name} has {len(v)} numbers; there must be {count}")
+        return v
+
     def has(self, i):
         """Whether input `i` was given."""
         return i < len(self.inputs) and self.inputs[i] is not None
@@ -165,10 +207,11 @@ class Unsupported:
 
 def named(results, label):
     """`results` of a converter; the calls in them that are new know the node of the model that they come from."""
-    todo = [r for r in results if isinstance(r, Expr)]
+    todo, label = [r for r in results if isinstance(r, Expr)], check.printable(label, lines=False)
     while todo:
         e = todo.pop()
         if e.span is None and isinstance(e, (Call, Tuple, TupleGetItem)):
+            budget.node()
             e.span = label
             todo += e.args if isinstance(e, Call) else e.fields if isinstance(e, Tuple) else [e.tuple_value]
     return results

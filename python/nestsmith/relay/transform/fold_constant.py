@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...numerics import is_float
+from .. import budget
 from .. import passes as _t
 from ..expr import Call, Constant, Tuple, TupleGetItem, const, rewrite
-from ..ty import TensorType
+from ..ty import TensorType, TupleType
 
 __all__ = ["FoldConstant", "evaluate_call", "fold"]
 
@@ -20,12 +22,37 @@ def _value(e):
     return None
 
 
+_GROWTH, _FREE = 4, 64 << 20  # a value is computed if it is at most so many times as large as its arguments, or has so few bytes
+_PRODUCTS = {"nn.dense", "nn.matmul", "nn.batch_matmul"}
+_MOST_WORK = {True: 1 << 38, False: 1 << 32}  # multiplications of a product: floats by BLAS, others by NumPy's plain loops; some seconds
+
+
+def _cheap(call):
+    """Whether the value of a call is worth computing while building: it is not much larger than what it is made of, and a product
+    takes seconds at most. While a model is imported a value that is too large is an error: nothing else could be said of it later."""
+    want = call.checked_type
+    made = list(want.fields) if isinstance(want, TupleType) else [want]
+    for t in made:
+        budget.room(t.shape, t.dtype)
+    if call.op_name in _PRODUCTS:
+        a, b = (x.checked_type for x in call.args[:2])
+        depth = a.shape[-2 if call.attrs.get("transpose_a") else -1]
+        return want.size * depth <= _MOST_WORK[is_float(a.dtype) and is_float(b.dtype)]
+    given = sum(c.data.nbytes for a in call.args for c in (a.fields if isinstance(a, Tuple) else [a]))
+    return budget.active() or sum(t.nbytes for t in made) <= max(_FREE, _GROWTH * given)
+
+
+def _held(c):
+    budget.hold(c.data)
+    return c
+
+
 def evaluate_call(call):
     """The value of an operator call with constant arguments as Constant or Tuple; None if it cannot be had cheaply."""
     if call.op.evaluate is None:
         return None
     values = [_value(a) for a in call.args]
-    if any(v is None for v in values):
+    if any(v is None for v in values) or not _cheap(call):
         return None
     want = call.checked_type
     # NumPy has no bfloat16: such values are computed in float32 and rounded once.
@@ -35,15 +62,15 @@ def evaluate_call(call):
     except NotImplementedError:
         return None
     if isinstance(out, (list, tuple)):
-        return Tuple([const(np.asarray(v, order="C"), f.dtype) for v, f in zip(out, want.fields)])
+        return Tuple([_held(const(np.asarray(v, order="C"), f.dtype)) for v, f in zip(out, want.fields)])
     if isinstance(want, TensorType) and want.dtype == "bfloat16":
-        return const(np.asarray(out, order="C"), want.dtype)
+        return _held(const(np.asarray(out, order="C"), want.dtype))
     out = np.asarray(out)
     if isinstance(want, TensorType) and (out.shape != want.shape or str(out.dtype) != want.dtype):
         if out.shape != want.shape:
             raise ValueError(f"{call.op_name}: folding gave shape {out.shape}, the type says {want.shape}")
         out = out.astype(want.dtype)
-    return Constant(np.asarray(out, order="C"))
+    return _held(Constant(np.asarray(out, order="C")))
 
 
 def _visit(old, new):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ....error import OpNotImplemented
 from ....numerics import is_float
 from ... import op as relay
@@ -14,7 +12,7 @@ from ...op import nn
 from .. import common as c
 from ..recurrent import recurrent
 from ..sampling import grid_sample
-from ..values import Node, array, dtype_of, rank_of, shape_of
+from ..values import Node, array, dtype_of, filled, rank_of, shape_of
 from .table import ATEN, aten, per_axis, scaled, with_axis
 
 # ---- products ----
@@ -145,8 +143,8 @@ def _batch_norm(x, weight, bias, mean, var, training, momentum, eps, cudnn=False
     if training:
         raise OpNotImplemented("it is in training mode; call model.eval() before exporting")
     shape = shape_of(mean)
-    weight = array(np.ones(shape), dtype_of(mean)) if weight is None else weight
-    bias = array(np.zeros(shape), dtype_of(mean)) if bias is None else bias
+    weight = array(filled(shape, 1.0), dtype_of(mean)) if weight is None else weight
+    bias = array(filled(shape, 0.0), dtype_of(mean)) if bias is None else bias
     return nn.batch_norm(x, *(c.as_dtype(v, dtype_of(x)) for v in (weight, bias, mean, var)), epsilon=eps)[0]
 
 
@@ -159,7 +157,7 @@ def _affine(x, weight, bias, make):
     """``make(weight, bias)`` with those that are missing made."""
     shape = (shape_of(x)[1],)
     kind = dtype_of(x)
-    return make(array(np.ones(shape), kind) if weight is None else weight, array(np.zeros(shape), kind) if bias is None else bias)
+    return make(array(filled(shape, 1.0), kind) if weight is None else weight, array(filled(shape, 0.0), kind) if bias is None else bias)
 
 
 @aten("instance_norm")

@@ -11,7 +11,7 @@ from ... import op as relay
 from ...expr import Expr
 from ...op import nn
 from .. import common as c
-from ..values import array, dtype_of, known, rank_of, shape_of
+from ..values import arange, array, dtype_of, known, rank_of, repeated, shape_of
 from .promotion import Types, as_type, constant, fitting
 from .table import aten, lifted, listed, per_axis, scaled
 
@@ -158,7 +158,7 @@ def _diagonal(x, offset=0, dim1=0, dim2=1):
 
 @aten("diagonal_scatter")
 def _diagonal_scatter(x, src, offset=0, dim1=0, dim2=1):
-    at = np.diagonal(np.arange(math.prod(shape_of(x))).reshape(shape_of(x)), offset, dim1, dim2)
+    at = np.diagonal(arange(math.prod(shape_of(x))).reshape(shape_of(x)), offset, dim1, dim2)
     return c.scatter(x, array(at.copy(), "int32"), src)
 
 
@@ -167,8 +167,8 @@ def _unfold(x, dimension, size, step):
     if not rank_of(x):
         return relay.reshape(x, (size,))
     axis, rank = dimension % rank_of(x), rank_of(x)
-    first = np.arange(0, shape_of(x)[axis] - size + 1, step)
-    y = relay.take(x, array(first[:, None] + np.arange(size), "int32"), axis=axis)
+    first = arange(0, shape_of(x)[axis] - size + 1, step)
+    y = relay.take(x, array(first[:, None] + arange(size), "int32"), axis=axis)
     return _permute(y, [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
 
 
@@ -328,7 +328,7 @@ def _index_put(x, indices, values, accumulate=False):
     at, block = _places(x, axes, index, "index_put"), math.prod(rest)
     values = c.expand(values, (*shape_of(at), *rest))
     if block > 1:
-        at = relay.add(relay.multiply(relay.reshape(at, (-1, 1)), array(block, "int32")), array(np.arange(block).reshape(1, -1), "int32"))
+        at = relay.add(relay.multiply(relay.reshape(at, (-1, 1)), array(block, "int32")), array(arange(block).reshape(1, -1), "int32"))
     return c.scatter(x, c.now(at), values, "add" if accumulate else "none")
 
 
@@ -397,9 +397,9 @@ def _scatter_reduce(x, dim, index, src, reduce, include_self=True):
 @aten("slice_scatter")
 def _slice_scatter(x, src, dim=0, start=None, end=None, step=1):
     axis = dim % rank_of(x)
-    at = np.arange(shape_of(x)[axis])[slice(start, end, step)]
+    at = arange(shape_of(x)[axis])[slice(start, end, step)]
     lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
-    index = array(np.broadcast_to(at.reshape(lift), shape_of(src)).copy(), "int64")
+    index = array(repeated(at.reshape(lift), shape_of(src)), "int64")
     return c.scatter_elements(x, index, src, axis)
 
 

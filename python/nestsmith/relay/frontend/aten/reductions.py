@@ -11,7 +11,7 @@ from ....numerics import is_float
 from ... import op as relay
 from ...expr import Expr
 from .. import common as c
-from ..values import array, dtype_of, rank_of, shape_of
+from ..values import arange, array, dtype_of, rank_of, repeated, shape_of
 from .promotion import STEPS, Types, promoted
 from .table import ATEN, aten, listed, scaled, with_axis
 
@@ -216,7 +216,7 @@ def _running_most(better):
             return [x, array(0, "int64")]
         axis = dim % rank_of(x)
         lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
-        places = array(np.broadcast_to(np.arange(shape_of(x)[axis]).reshape(lift), shape_of(x)).copy(), "int64")
+        places = array(repeated(arange(shape_of(x)[axis]).reshape(lift), shape_of(x)), "int64")
 
         def both(a, b):
             later = better(b[0], a[0])
