@@ -14,7 +14,7 @@ __all__ = ["MOST_AXES", "checked", "dimensions", "label"]
 MOST_AXES = 64  # of a NumPy array
 _DEEPEST = 100  # functions that call functions
 
-_WORDS = {
+_WORDS: dict = {
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
     "coordinate_transformation_mode": (
         "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
