@@ -38,7 +38,7 @@ REALS = (0.0, -0.0, 1.0, -1.5, 1e-40, 3e38, float("inf"), float("-inf"), float("
 
 def seeds():
     """Models of the standard's tests with the inputs that decide shapes as weights."""
-    from onnx_node_tests import _with_known_inputs, cases, plain
+    from onnx_node_tests import cases, known_inputs, plain
 
     out = []
     for _, text, sets, _, _ in cases():
@@ -46,7 +46,7 @@ def seeds():
         inputs = [plain(x) for x in sets[0][0]] if sets else []
         if len(text) < 20000 and all(x is not None for x in inputs):
             with contextlib.suppress(Exception):
-                out.append((_with_known_inputs(m, inputs), {i.name: x for i, x in zip(m.graph.input, inputs)}))
+                out.append((known_inputs(m, inputs), {i.name: x for i, x in zip(m.graph.input, inputs)}))
     return out
 
 

@@ -74,6 +74,7 @@ def filled(shape, value, dtype=None):
 
 def repeated(x, shape):
     """`x` broadcast to `shape` in memory, charged to the budget of the import before it is made."""
+    x = np.asarray(x)  # of a number
     return np.broadcast_to(x, budget.room(tuple(shape), x.dtype)).copy()
 
 
