@@ -129,20 +129,36 @@ static void int_division(Gen *g, ExprId e, ExprKind kind, DType t) {
     gen_form(g, e, "($0 %s $1)", op);
 }
 
+/* By the exact remainder, step by step as literals fold (ir/number.c). */
+static const char *float_floor(Gen *g, ExprKind kind, DType t) {
+  static const char FLOORMOD[] = "(T a, T b) { T r = fmodF(a, b); return r != 0 && (b < 0) != (r < 0) ? r + b : r; }\n",
+                    FLOORDIV[] = "(T a, T b) {\n"
+                                 "  T r = fmodF(a, b), q = (a - r) / b, f;\n"
+                                 "  if (b == 0) return a / b;\n"
+                                 "  if (r != 0 && (b < 0) != (r < 0)) q = q - 1;\n"
+                                 "  f = floorF(q);\n"
+                                 "  return q == 0 ? copysignF((T)0, a / b) : q - f > (T)0.5 ? f + 1 : f;\n"
+                                 "}\n";
+  const char *ty = gen_type(g, t), *sf = t.bits <= 32 && g->t->kind != TG_OPENCL ? "f" : "";
+  StrBuf text;
+  sb_init(&text, g->a);
+  for (const char *p = kind == IR_FDIV ? FLOORDIV : FLOORMOD; *p; p++)
+    if (*p == 'T' || *p == 'F')
+      sb_puts(&text, *p == 'T' ? ty : sf);
+    else
+      sb_putc(&text, *p);
+  const char *name = arena_printf(g->a, "ns_floor%s_%s", kind == IR_FDIV ? "div" : "mod", gen_suffix(g, t));
+  return gen_function(g, ty, name, "%s", sb_str(&text));
+}
+
 static void float_division(Gen *g, ExprId e, ExprKind kind, DType t) {
-  const char *sf = t.bits <= 32 && g->t->kind != TG_OPENCL ? "f" : "";
   g->math_used |= kind != IR_DIV;
   if (kind == IR_DIV)
     gen_form(g, e, "($0 / $1)");
   else if (kind == IR_MOD)
-    gen_form(g, e, "fmod%s($t0, $t1)", sf);
-  else if (kind == IR_FDIV)
-    gen_form(g, e, "floor%s(($0 / $1))", sf);
-  else {
-    const char *ty = gen_type(g, t), *name = arena_printf(g->a, "ns_floormod_%s", gen_suffix(g, t));
-    gen_function(g, ty, name, "(%s a, %s b) { return a - floor%s(a / b) * b; }\n", ty, ty, sf);
-    gen_form(g, e, "%s($t0, $t1)", name);
-  }
+    gen_form(g, e, "fmod%s($t0, $t1)", t.bits <= 32 && g->t->kind != TG_OPENCL ? "f" : "");
+  else
+    gen_form(g, e, "%s($t0, $t1)", float_floor(g, kind, t));
 }
 
 static void cast(Gen *g, ExprId e, DType t) {

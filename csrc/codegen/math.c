@@ -51,6 +51,10 @@ static void math_call(Gen *g, ExprId e, Intrin in, DType t) { /* of floats */
   const char *name = kind == TG_OPENCL ? stem : arena_printf(g->a, "%s%s", stem, sf);
   g->math_used = true;
   if (fast && *sf && m->cuda_fast) name = m->cuda_fast;
+  if (kind == TG_OPENCL && in == IN_TANH) /* drivers may miss 1, which 1 + tanh(x) would tell from -1 */
+    name =
+        gen_function(g, ty, arena_printf(g->a, "ns_tanh%s", sf),
+                     "(%s x) { return fabs(x) > %s ? copysign((%s)1, x) : tanh(x); }\n", ty, *sf ? "9.1f" : "19.1", ty);
   if (kind == TG_CPU && in == IN_EXP10)
     name = gen_function(g, ty, arena_printf(g->a, "ns_exp10%s", sf), "(%s x) { return pow%s(10, x); }\n", ty, sf);
   if (in == IN_RSQRT && kind != TG_OPENCL && !fast)

@@ -1,5 +1,5 @@
 /* C only: functions of float32 that the C library has for single numbers alone, on GNU C vectors. A product's activation or a
- * softmax would otherwise call the library once for each element. Polynomials after Cephes (exp, tanh) and N. Juffa (erf near 0);
+ * softmax would otherwise call the library once for each element. Polynomials after Cephes (exp, tanh) and N. Juffa (erf near 0), log1p's our own;
  * within 2 units in the last place of the library's, which `tests/codegen` measures over all magnitudes. NaN, infinities and results
  * below the smallest normal number are those of the library.
  */
@@ -62,10 +62,37 @@ static const char TANH[] =
     "  return (V)((U)NS_CHOOSE(t > 0.625f, far, p * z * t + t) | ((U)x & 0x80000000u));\n"
     "}\n";
 
+/* x and 1 are scaled by the power of two that brings 1 + x to 0.75 .. 1.5 before they are added up: what 1 + x would lose of x is kept. */
+static const char LOG1P[] =
+    "static inline V ns_log1p_N(V x) {\n"
+    "  U e = ((U)(x + 1.0f) - 0x3f400000u) & 0xff800000u, one = (U)((V){} + 4.0f) - e, inf = (U){} + 0x7f800000u;\n"
+    "  V f = (V)((U)x - e) + ((V)one * 0.25f - 1.0f), q = f * f, k = __builtin_convertvector((I)e, V) * "
+    "1.1920929e-7f;\n"
+    "  V p = (f * -4.50744666e-2f + 1.04629956e-1f) * q + (f * -1.31611958e-1f + 1.44784004e-1f);\n"
+    "  p = p * q + (f * -1.66473120e-1f + 1.99908614e-1f);\n"
+    "  p = p * q + (f * -2.50000954e-1f + 3.33334506e-1f);\n"
+    "  p = (p * f - 0.5f) * q + k * -2.12194440e-4f;\n"
+    "  V r = (V)((U)(p + f + k * 0.693359375f) | ((U)x & 0x80000000u));\n"
+    "  r = NS_CHOOSE(x > -1.0f, r, (V)NS_CHOOSE(x == -1.0f, inf | 0x80000000u, inf | 0x400000u));\n"
+    "  return NS_CHOOSE(x == (V)inf, x, r);\n"
+    "}\n";
+/* Twice what is half of 2^n (1 + y) - 1: 2^(n - 1) is a number for all n. */
+static const char EXPM1[] =
+    "static inline V ns_expm1_N(V x) {\n"
+    "  V n, t = NS_CHOOSE(x > 89.0f, (V){} + 89.0f, x);\n"
+    "  t = NS_CHOOSE(t < -25.0f, (V){} - 25.0f, t);\n"
+    "  V y = ns_scaled_exp_N(t, &n), f = (V)(((U)n << 23) + 0x3f000000u), r = y * f + (f - 0.5f);\n"
+    "  V a = (V)((U)x & 0x7fffffffu);\n"
+    "  return NS_CHOOSE(a < 1e-30f, x, r + r);\n"
+    "}\n";
+
 static const char ROUND_TF32[] = "static inline V ns_round_tf32_N(V x) {\n"
                                  "  U u = (U)x, rounded = (u + 0x1000u) & 0xffffe000u;\n"
                                  "  return (V)NS_CHOOSE((u & 0x7f800000u) != 0x7f800000u, rounded, u);\n"
                                  "}\n";
+
+static const char *const TEXT[IN_COUNT] = {[IN_EXP] = EXP,     [IN_ERF] = ERF,     [IN_TANH] = TANH,
+                                           [IN_LOG1P] = LOG1P, [IN_EXPM1] = EXPM1, [IN_ROUND_TF32] = ROUND_TF32};
 
 /* Copies a text with the names in place of the letters, which stand alone. */
 static const char *filled(Gen *g, const char *text, const char *const by[4]) {
@@ -89,8 +116,7 @@ const char *gen_vector_function(Gen *g, Intrin in, DType t) {
                        gen_vector_type(g, (DType){DT_UINT, 32, t.lanes}, t.lanes), suffix},
              *name = arena_printf(g->a, "ns_%s_%s", intrin_info(in)->name, suffix);
   gen_choose(g);
-  if (in == IN_ROUND_TF32) return gen_helper(g, name, filled(g, ROUND_TF32, by));
-  if (in == IN_EXP || in == IN_TANH)
+  if (in == IN_EXP || in == IN_TANH || in == IN_EXPM1)
     gen_helper(g, arena_printf(g->a, "ns_scaled_exp_%s", suffix), filled(g, SCALED_EXP, by));
-  return gen_helper(g, name, filled(g, in == IN_EXP ? EXP : in == IN_ERF ? ERF : TANH, by));
+  return gen_helper(g, name, filled(g, TEXT[in], by));
 }

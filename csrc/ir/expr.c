@@ -124,12 +124,21 @@ ExprId dtype_max_value(IrCtx *c, DType t) { return limit_value(c, t, true); }
 ExprId ex_neutral(IrCtx *c, DType t, bool min) {
   ExprId e = limit_value(c, t, min);
   const ExprNode *p = ir_node(c, e);
-  return p->kind == IR_FLT ? ctx_node(c, IR_FLT, t, 1, 0, NULL, p->u.i) : e;
+  return p->kind == IR_FLT ? ctx_node(c, IR_FLT, t, FLT_INFINITE, 0, NULL, p->u.i) : e;
+}
+
+ExprId ex_kept_zero(IrCtx *c, DType t, bool negative) {
+  if (!dtype_is_float(t) || t.lanes > 1)
+    err_raise(c->err, NS_ERR_TYPE, "only scalar types of floats have a zero with a sign");
+  double v = negative ? -0.0 : 0.0;
+  int64_t bits;
+  memcpy(&bits, &v, sizeof bits);
+  return ctx_node(c, IR_FLT, t, FLT_KEPT, 0, NULL, bits);
 }
 
 double ir_flt(const IrCtx *c, ExprId e) {
   const ExprNode *p = ir_node(c, e);
-  return p->sym ? copysign(INFINITY, p->u.f) : p->u.f;
+  return p->sym == FLT_INFINITE ? copysign(INFINITY, p->u.f) : p->u.f;
 }
 
 /* ---- plain nodes ---- */

@@ -52,19 +52,19 @@ static void ex_match(IrCtx *c, ExprId *a, ExprId *b) {
 /* ---- literals ---- */
 
 static ExprId fold_flt(IrCtx *c, ExprKind k, DType t, double a, double b) {
+  if (t.bits == 32) a = (float)a, b = (float)b; /* as programs read them */
   if (ir_is_compare(k)) return ex_int(c, DT_BOOL, num_flt(k, t, a, b) != 0);
   if (k == IR_MIN || k == IR_MAX) return ex_flt(c, t, num_flt(k, t, a, b));
   if (t.code != DT_FLOAT || t.bits < 32 || k == IR_MOD || k == IR_FMOD) return 0;
-  bool single = t.bits == 32;
-  double v = single ? num_flt(k, t, (double)(float)a, (double)(float)b) : num_flt(k, t, a, b);
-  return ex_flt(c, t, single ? (double)(float)v : v);
+  double v = num_flt(k, t, a, b);
+  return ex_flt(c, t, t.bits == 32 ? (double)(float)v : v);
 }
 
 /* -1: not a literal; 0, 1: literal of that value; 2: another literal */
 static int literal01(const IrCtx *c, ExprId e) {
   const ExprNode *p = ir_node(c, e);
   if (p->kind == IR_INT) return p->u.i == 0 ? 0 : p->u.i == 1 ? 1 : 2;
-  if (p->kind == IR_FLT) return p->u.f == 0 ? 0 : p->u.f == 1 ? 1 : 2;
+  if (p->kind == IR_FLT) return p->sym == FLT_KEPT ? 2 : p->u.f == 0 ? 0 : p->u.f == 1 ? 1 : 2;
   return -1;
 }
 
@@ -74,8 +74,8 @@ static ExprId fold_identity(IrCtx *c, ExprKind k, DType t, ExprId a, ExprId b) {
   case IR_ADD: return p == 0 ? b : q == 0 ? a : 0;
   case IR_SUB: return q == 0 ? a : 0;
   case IR_MUL: return p == 1 ? b : p == 0 ? a : q == 1 ? a : q == 0 ? b : 0;
-  case IR_DIV:
-  case IR_FDIV: return p == 0 ? a : q == 1 ? a : 0;
+  case IR_DIV: return p == 0 ? a : q == 1 ? a : 0;
+  case IR_FDIV: return dtype_is_float(t) ? 0 : p == 0 ? a : q == 1 ? a : 0;
   case IR_MOD:
   case IR_FMOD: return !is_index(t) ? 0 : p == 0 ? a : q == 1 ? ex_int(c, t, 0) : 0;
   case IR_MIN:

@@ -15,6 +15,8 @@ static const IntrinInfo TABLE[IN_COUNT] = {
     [IN_LOG2] = {"log2", 1, EFF_PURE},
     [IN_LOG10] = {"log10", 1, EFF_PURE},
     [IN_LOG1P] = {"log1p", 1, EFF_PURE},
+    [IN_EXPM1] = {"expm1", 1, EFF_PURE},
+    [IN_ERFC] = {"erfc", 1, EFF_PURE},
     [IN_TAN] = {"tan", 1, EFF_PURE},
     [IN_COS] = {"cos", 1, EFF_PURE},
     [IN_COSH] = {"cosh", 1, EFF_PURE},
@@ -135,7 +137,8 @@ int mma_since(MmaType t) { return gpu_since(FORM[t][FORM[t][1] ? 1 : 0]->needs);
 
 /* ---- vectors of the C target ---- */
 bool intrin_on_vectors(Intrin in, DType t) {
-  return (in == IN_EXP || in == IN_ERF || in == IN_TANH || in == IN_ROUND_TF32) && t.code == DT_FLOAT && t.bits == 32;
+  bool known = in == IN_EXP || in == IN_ERF || in == IN_TANH || in == IN_LOG1P || in == IN_EXPM1 || in == IN_ROUND_TF32;
+  return known && t.code == DT_FLOAT && t.bits == 32;
 }
 
 bool dtype_on_vectors(DType t) { return (t.code == DT_FLOAT || t.code == DT_INT) && (t.bits == 32 || t.bits == 64); }

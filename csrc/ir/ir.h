@@ -49,12 +49,15 @@ typedef enum {
   IR_KIND_COUNT
 } ExprKind;
 
+/* Literals of floats: plain ones; the infinity of the sign (ex_neutral); a zero that is not folded away (ex_kept_zero). */
+enum { FLT_PLAIN, FLT_INFINITE, FLT_KEPT };
+
 typedef struct {
   uint8_t kind;
   uint8_t data; /* it, or what it is made of, is read from a tensor or buffer, perhaps through a let */
   uint16_t n;   /* number of kids */
   DType type;
-  /* by kind, see above; FLT: 1 if it stands for the infinity of its sign (ex_neutral); ADD: 1 if it may be fused (ex_may_fuse) */
+  /* by kind, see above; FLT: FLT_...; ADD: 1 if it may be fused (ex_may_fuse) */
   int32_t sym;
   int32_t kid0; /* index of the first kid in the kid table */
   union { int64_t i; double f; } u; /* INT, FLT; STR: u.i indexes the string table */
@@ -62,7 +65,7 @@ typedef struct {
 
 /* Intrinsics are a data table (intrin.c): text name, arity, effect, per-target names live in codegen. */
 typedef enum {
-  IN_NONE, IN_EXP, IN_EXP2, IN_EXP10, IN_ERF, IN_TANH, IN_SIGMOID, IN_LOG, IN_LOG2, IN_LOG10, IN_LOG1P, IN_TAN, IN_COS, IN_COSH,
+  IN_NONE, IN_EXP, IN_EXP2, IN_EXP10, IN_ERF, IN_TANH, IN_SIGMOID, IN_LOG, IN_LOG2, IN_LOG10, IN_LOG1P, IN_EXPM1, IN_ERFC, IN_TAN, IN_COS, IN_COSH,
   IN_SIN, IN_SINH, IN_ASIN, IN_ACOS, IN_ATAN, IN_ASINH, IN_ACOSH, IN_ATANH, IN_SQRT, IN_RSQRT, IN_POPCOUNT, IN_CLZ, IN_POW, IN_FMOD,
   IN_ATAN2, IN_NEXTAFTER, IN_HYPOT, IN_COPYSIGN, IN_LDEXP, IN_FLOOR, IN_CEIL, IN_ROUND, IN_TRUNC, IN_NEARBYINT, IN_FABS, IN_ISNAN,
   IN_ROUND_TF32, IN_IF_THEN_ELSE, IN_LIKELY, IN_SHL, IN_SHR, IN_BAND, IN_BOR, IN_BXOR, IN_BNOT, IN_REINTERPRET,
@@ -248,6 +251,8 @@ ExprId dtype_max_value(IrCtx *c, DType t);
 /* The neutral element of minima (min) or maxima. Texts show the extreme finite value, as the reference has it; floats compute
  * with the infinity, so that a maximum over -inf is -inf. */
 ExprId ex_neutral(IrCtx *c, DType t, bool min);
+/* The number 0 or -0 as a network's author wrote it: no builder folds it away, as x * 0 would be (NaN is not 0), and texts show 0. */
+ExprId ex_kept_zero(IrCtx *c, DType t, bool negative);
 double ir_flt(const IrCtx *c, ExprId e); /* what a FLT computes with */
 /* Minimum and maximum of floats: not a number if one of them is not. */
 static inline double flt_min(double a, double b) { return a != a || a < b ? a : b; }

@@ -28,6 +28,28 @@ int64_t num_int(ExprKind k, DType t, int64_t a, int64_t b) {
   }
 }
 
+/* Of floats: the remainder of C, which is exact, brought to the sign of the divisor; the quotient is what it leaves. floor(a / b)
+ * would be off by one where a / b rounds up to a whole number (1.0 / 0.1), and a - floor(a / b) * b by any number where a / b is
+ * large. NaN where PyTorch and NumPy have it (inf // 2). */
+static double floormod(double a, double b) {
+  double r = fmod(a, b);
+  return r != 0 && (b < 0) != (r < 0) ? r + b : r;
+}
+static double floordiv64(double a, double b) {
+  double r = fmod(a, b), q = (a - r) / b, f;
+  if (b == 0) return a / b;
+  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
+  f = floor(q);
+  return q == 0 ? copysign(0, a / b) : q - f > 0.5 ? f + 1 : f;
+}
+static double floordiv32(float a, float b) { /* rounds where programs round */
+  float r = fmodf(a, b), q = (a - r) / b, f;
+  if (b == 0) return a / b;
+  if (r != 0 && (b < 0) != (r < 0)) q -= 1;
+  f = floorf(q);
+  return q == 0 ? copysignf(0, a / b) : q - f > 0.5f ? f + 1 : f;
+}
+
 double num_flt(ExprKind k, DType t, double a, double b) {
   switch (k) {
   case IR_ADD: return a + b;
@@ -35,8 +57,8 @@ double num_flt(ExprKind k, DType t, double a, double b) {
   case IR_MUL: return a * b;
   case IR_DIV: return a / b;
   case IR_MOD: return fmod(a, b);
-  case IR_FDIV: return floor(t.bits == 64 ? a / b : (double)(float)(a / b));
-  case IR_FMOD: return a - floor(a / b) * b;
+  case IR_FDIV: return t.bits == 64 ? floordiv64(a, b) : floordiv32((float)a, (float)b);
+  case IR_FMOD: return floormod(a, b);
   case IR_MIN: return flt_min(a, b);
   case IR_MAX: return flt_max(a, b);
   case IR_EQ: return a == b;
@@ -83,11 +105,15 @@ double num_tf32_high(double x) {
 
 bool num_math(Intrin in, DType t, double x, double y, double *out) {
   static double (*const OF_ONE[IN_COUNT])(double) = {
-      [IN_EXP] = exp,        [IN_EXP2] = exp2,   [IN_ERF] = erf,     [IN_TANH] = tanh,   [IN_LOG] = log,
-      [IN_LOG2] = log2,      [IN_LOG10] = log10, [IN_LOG1P] = log1p, [IN_TAN] = tan,     [IN_COS] = cos,
-      [IN_COSH] = cosh,      [IN_SIN] = sin,     [IN_SINH] = sinh,   [IN_ASIN] = asin,   [IN_ACOS] = acos,
-      [IN_ATAN] = atan,      [IN_ASINH] = asinh, [IN_ACOSH] = acosh, [IN_ATANH] = atanh, [IN_SQRT] = sqrt,
-      [IN_FLOOR] = floor,    [IN_CEIL] = ceil,   [IN_TRUNC] = trunc, [IN_FABS] = fabs,   [IN_NEARBYINT] = nearbyint,
+      [IN_EXP] = exp,        [IN_EXP2] = exp2,   [IN_ERF] = erf,
+      [IN_TANH] = tanh,      [IN_LOG] = log,     [IN_LOG2] = log2,
+      [IN_LOG10] = log10,    [IN_LOG1P] = log1p, [IN_EXPM1] = expm1,
+      [IN_ERFC] = erfc,      [IN_TAN] = tan,     [IN_COS] = cos,
+      [IN_COSH] = cosh,      [IN_SIN] = sin,     [IN_SINH] = sinh,
+      [IN_ASIN] = asin,      [IN_ACOS] = acos,   [IN_ATAN] = atan,
+      [IN_ASINH] = asinh,    [IN_ACOSH] = acosh, [IN_ATANH] = atanh,
+      [IN_SQRT] = sqrt,      [IN_FLOOR] = floor, [IN_CEIL] = ceil,
+      [IN_TRUNC] = trunc,    [IN_FABS] = fabs,   [IN_NEARBYINT] = nearbyint,
       [IN_ROUND] = nearbyint /* half to even */};
   static double (*const OF_TWO[IN_COUNT])(double, double) = {
       [IN_POW] = pow, [IN_FMOD] = fmod, [IN_ATAN2] = atan2, [IN_HYPOT] = hypot, [IN_COPYSIGN] = copysign};

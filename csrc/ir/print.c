@@ -120,7 +120,7 @@ static void print(IrCtx *c, StrBuf *b, ExprId e) {
   }
   switch ((ExprKind)p->kind) {
   case IR_INT: print_int(b, p->type, p->u.i); break;
-  case IR_FLT: print_flt(b, p->type, p->u.f); break;
+  case IR_FLT: print_flt(b, p->type, p->sym == FLT_KEPT ? 0 : p->u.f); break;
   case IR_STR: print_str(b, c->str[p->u.i]); break;
   case IR_VAR: print_var(c, b, p->sym); break;
   case IR_NOT:

@@ -111,7 +111,7 @@ static void expr(Text *t, ExprId e) {
     sb_printf(t->b, "%lld", (long long)n.u.i);
     if (!dtype_eq(n.type, DT_I32)) suffix(t, n.type);
   } else if (n.kind == IR_FLT) {
-    sb_printf(t->b, "%g", n.u.f);
+    sb_printf(t->b, "%g", n.sym == FLT_KEPT ? 0 : n.u.f);
     suffix(t, n.type);
   } else
     ex_print(t->c, t->b, e);

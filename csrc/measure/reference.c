@@ -17,7 +17,7 @@ static void scan(IrCtx *c, ExprId e, void *arg) {
   bool real = dtype_is_float(n.type);
   int64_t k;
   if (n.kind == IR_FLT && !isfinite(ir_flt(c, e))) s->infinite = true;
-  if (n.kind == IR_DIV && real) s->positive = true;
+  if (ir_is_division(n.kind) && real) s->positive = true;
   if (ir_is_division(n.kind) && !real && !ex_const_int(c, ir_kid(c, e, 1), &k)) s->positive = true;
   if (n.kind == IR_CALL && (n.sym == IN_SQRT || n.sym == IN_RSQRT || n.sym == IN_LOG || n.sym == IN_LOG2 ||
                             n.sym == IN_LOG10 || n.sym == IN_LOG1P || n.sym == IN_POW))

@@ -6,6 +6,7 @@ ERR_BODY(do_let, PyCall *x, x->out = ex_let_new(SES, x->v, x->a[0], x->a[1]))
 ERR_BODY(do_max, PyCall *x, x->out = dtype_max_value(SES, x->t))
 ERR_BODY(do_min, PyCall *x, x->out = dtype_min_value(SES, x->t))
 ERR_BODY(do_neutral, PyCall *x, x->out = ex_neutral(SES, x->t, x->i != 0))
+ERR_BODY(do_kept, PyCall *x, x->out = ex_kept_zero(SES, x->t, x->i != 0))
 ERR_BODY(do_not, PyCall *x, x->out = ex_not(SES, x->a[0]))
 ERR_BODY(do_reint, PyCall *x, x->out = ex_call(SES, IN_REINTERPRET, x->t, 1, x->a))
 ERR_BODY(do_select, PyCall *x, x->out = ex_select(SES, x->a[0], x->a[1], x->a[2]))
@@ -106,6 +107,14 @@ static PyObject *fn_limits(PyObject *Py_UNUSED(m), PyObject *args) {
   x.i = max;
   return py_engine_expr(neutral ? do_neutral : max ? do_max : do_min, &x);
 }
+static PyObject *fn_kept_zero(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *t;
+  int negative;
+  PyCall x = {0};
+  if (!PyArg_ParseTuple(args, "Op", &t, &negative) || !py_dtype(t, &x.t)) return NULL;
+  x.i = negative;
+  return py_engine_expr(do_kept, &x);
+}
 static PyObject *fn_cast(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *t;
   ExprId e;
@@ -130,6 +139,8 @@ static PyMethodDef FUNCS[] = {
     {"expr_limit", fn_limits, METH_VARARGS,
      "expr_limit(dtype, is_max, neutral=False): lowest or highest finite value; neutral: floats print as that value "
      "and compute as the infinity."},
+    {"expr_kept_zero", fn_kept_zero, METH_VARARGS,
+     "expr_kept_zero(dtype, negative): a zero of floats that is not folded away (x * 0 stays); texts show 0."},
     {"expr_cast", fn_cast, METH_VARARGS, "expr_cast(dtype, value, reinterpret=False)."},
     {NULL, NULL, 0, NULL}};
 

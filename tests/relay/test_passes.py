@@ -330,7 +330,10 @@ def test_simplify():
         (relay.transpose(relay.transpose(x, (2, 0, 1)), (1, 2, 0)), []),
         (relay.cast(x, "float32"), []),
         (relay.divide(x, relay.sqrt(relay.exp(x))), ["exp", "rsqrt", "multiply"]),
-        (relay.add(x, relay.const(0.0)), []),
+        (relay.add(x, relay.const(-0.0)), []),
+        (relay.add(x, relay.const(0.0)), ["add"]),  # of -0.0 it is 0.0
+        (relay.subtract(x, relay.const(0.0)), []),
+        (relay.subtract(x, relay.const(-0.0)), ["subtract"]),
         (relay.multiply(x, relay.const(1.0)), []),
         (relay.cast(relay.cast(relay.cast(x, "float16"), "float32"), "float16"), ["cast"]),
         (relay.cast(relay.cast(x, "float16"), "float32"), ["cast", "cast"]),

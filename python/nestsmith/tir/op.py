@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 from .. import _core
 from .._core import IterVar
@@ -11,8 +12,8 @@ from .expr import EQ, Not, const
 __all__ = [
     "Reducer", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
     "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "ceildiv", "check_index", "clz", "comm_reducer", "copysign", "cos", "cosh",
-    "div", "erf", "exp", "exp2", "exp10", "floor", "floordiv", "floormod", "fmod", "hypot", "if_then_else",
-    "indexdiv", "indexmod", "infinity", "isfinite", "isinf", "isnan", "ldexp", "likely", "log", "log1p", "log2",
+    "div", "erf", "erfc", "exp", "exp2", "exp10", "expm1", "floor", "floordiv", "floormod", "fmod", "hypot", "if_then_else",
+    "indexdiv", "indexmod", "infinity", "isfinite", "isinf", "isnan", "kept_number", "ldexp", "likely", "log", "log1p", "log2",
     "log10", "max", "max_value", "min", "min_value", "nearbyint", "neutral_of_max", "neutral_of_min", "nextafter",
     "popcount", "pow", "power", "reinterpret", "round", "round_tf32", "rsqrt", "shift_left", "shift_right", "sigmoid", "sin",
     "sinh", "sqrt", "sum", "tan", "tanh", "trunc", "truncdiv", "truncmod",
@@ -47,6 +48,8 @@ log = _make_unary("log")
 log2 = _make_unary("log2")
 log10 = _make_unary("log10")
 log1p = _make_unary("log1p")
+expm1 = _make_unary("expm1")
+erfc = _make_unary("erfc")
 tan = _make_unary("tan")
 cos = _make_unary("cos")
 cosh = _make_unary("cosh")
@@ -165,12 +168,12 @@ def reinterpret(dtype, value):
 
 
 def floordiv(a, b):
-    """Integer division rounding down."""
+    """Division rounding down, of integers and floats; of infinity it is not a number, as in NumPy and PyTorch."""
     return _core.expr_bin("FloorDiv", a, b)
 
 
 def floormod(a, b):
-    """Remainder of :func:`floordiv`."""
+    """Remainder of :func:`floordiv`: 0, or of the sign of the divisor. Of floats it is exact, as ``fmod`` is, before the divisor is added."""
     return _core.expr_bin("FloorMod", a, b)
 
 
@@ -235,6 +238,14 @@ def neutral_of_max(dtype):
 def neutral_of_min(dtype):
     """What no value of a type is above; as :func:`neutral_of_max`."""
     return _core.expr_limit(dtype, True, True)
+
+
+def kept_number(value, dtype):
+    """A literal as the author of a network wrote it. What te folds while an expression is made (``x * 0``, ``0 / x``, ``x + 0``) does not hold for
+    floats that are no numbers, infinite or minus zero. So a zero of this function is not folded away. Texts show it as 0."""
+    v = const(value, dtype)
+    zero = dtype.startswith(("float", "bfloat")) and value == 0
+    return _core.expr_kept_zero(dtype, math.copysign(1, value) < 0) if zero else v
 
 
 def infinity(dtype, span=None):

@@ -2,7 +2,7 @@
 
 Signatures (``a``, ``b``: tensors of any rank, or one of them a number or scalar expression)::
 
-    add subtract multiply divide floor_divide mod floor_mod maximum minimum power
+    add subtract multiply divide floor_divide mod floor_mod maximum minimum power atan2 hypot copysign
     equal not_equal less less_equal greater greater_equal          -> bool
     logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor left_shift right_shift
     broadcast_to(x, shape)     where(condition, x, y)     logical_not(x)
@@ -52,16 +52,8 @@ def _index(t, ax, shape):
     return [i if _same(s, full) or not _is_one(s) else 0 for i, s, full in zip(ax[skip:], t.shape, shape[skip:])]
 
 
-def _floor_div(a, b):
-    return te.floor(a / b) if is_float(_type(a, b)) else te.floordiv(a, b)
-
-
 def _mod(a, b):
     return te.fmod(a, b) if is_float(_type(a, b)) else te.truncmod(a, b)
-
-
-def _floor_mod(a, b):
-    return a - te.floor(a / b) * b if is_float(_type(a, b)) else te.floormod(a, b)
 
 
 def _divide(a, b):
@@ -83,12 +75,15 @@ _OPS = {
     "subtract": lambda a, b: a - b,
     "multiply": lambda a, b: a * b,
     "divide": _divide,
-    "floor_divide": _floor_div,
+    "floor_divide": te.floordiv,
     "mod": _mod,
-    "floor_mod": _floor_mod,
+    "floor_mod": te.floormod,
     "maximum": tir.Max,
     "minimum": tir.Min,
     "power": tir.power,
+    "atan2": tir.atan2,
+    "hypot": tir.hypot,
+    "copysign": tir.copysign,
     "equal": tir.EQ,
     "not_equal": tir.NE,
     "less": tir.LT,
@@ -147,6 +142,9 @@ floor_mod = _make("floor_mod")
 maximum = _make("maximum")
 minimum = _make("minimum")
 power = _make("power")
+atan2 = _make("atan2")
+hypot = _make("hypot")
+copysign = _make("copysign")
 equal = _make("equal")
 not_equal = _make("not_equal")
 less = _make("less")

@@ -43,6 +43,8 @@ log = _make("log")
 log2 = _make("log2")
 log10 = _make("log10")
 log1p = _make("log1p")
+expm1 = _make("expm1")
+erfc = _make("erfc")
 tan = _make("tan")
 cos = _make("cos")
 cosh = _make("cosh")
@@ -84,8 +86,8 @@ def bitwise_not(x):
 
 
 def negative(x):
-    """``0 - x``; stage ``T_negative``."""
-    return _elemwise(x, lambda v: const_like(0, v) - v, "T_negative")
+    """``0 - x``, of floats ``-0.0 - x``: of 0 it is -0; stage ``T_negative``."""
+    return _elemwise(x, lambda v: tir.op.kept_number(-0.0 if is_float(v.dtype) else 0, v.dtype) - v, "T_negative")
 
 
 def rsqrt(x):
@@ -110,7 +112,7 @@ def relu(x):
 
 def leaky_relu(x, alpha=0.1):
     """``x`` where positive, else ``alpha * x``; stage ``T_leaky_relu``."""
-    return _elemwise(x, lambda v: tir.Select(v > const_like(0, v), v, v * const_like(alpha, v)), "T_leaky_relu")
+    return _elemwise(x, lambda v: tir.Select(v > const_like(0, v), v, v * tir.op.kept_number(alpha, v.dtype)), "T_leaky_relu")
 
 
 def cast(x, dtype):
@@ -144,7 +146,7 @@ def clip(x, a_min, a_max):
 def _value(value, dtype):
     if isinstance(value, tir.Expr):
         return value.astype(dtype)
-    return tir.const(float(value) if is_float(dtype) else int(value), dtype)
+    return tir.op.kept_number(float(value) if is_float(dtype) else int(value), dtype)
 
 
 def full(shape, dtype, fill_value):

@@ -20,7 +20,7 @@ from .values import arange, array, dtype_of, filled, known, rank_of, repeated, s
 __all__ = [
     "as_dtype", "cast", "scalar", "round_even", "power", "clip", "reduce", "extreme", "softmax", "layer_norm", "gelu", "convolution",
     "transposed_convolution", "pool", "matmul", "linear", "attention", "expand", "gather", "gather_elements", "triangle", "now", "scatter",
-    "scatter_elements", "slice_axes", "pad", "resize", "softplus", "erf_based", "normalized", "activation",
+    "scatter_elements", "slice_axes", "pad", "resize", "softplus", "log_add_exp", "erf_based", "normalized", "activation",
 ]  # fmt: skip
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
@@ -139,10 +139,18 @@ def round_even(x):
 
 
 def softplus(x, beta=1.0):
-    """log(1 + exp(beta x)) / beta, without overflow: max(x, 0) + log(1 + exp(-|beta x|)) / beta."""
+    """log(1 + exp(beta x)) / beta, without overflow: max(x, 0) + log(1 + exp(-|beta x|)) / beta (min, for a negative beta)."""
     y = relay.multiply(x, scalar(beta, x)) if beta != 1 else x
-    tail = relay.log(relay.add(scalar(1, x), relay.exp(relay.negative(relay.abs(y)))))
-    return relay.add(nn.relu(x), relay.divide(tail, scalar(beta, x)) if beta != 1 else tail)
+    tail = relay.log1p(relay.exp(relay.negative(relay.abs(y))))
+    head = relay.minimum(x, scalar(0, x)) if beta < 0 else nn.relu(x)
+    return relay.add(head, relay.divide(tail, scalar(beta, x)) if beta != 1 else tail)
+
+
+def log_add_exp(x, y):
+    """log(exp(x) + exp(y)), without overflow: of two equal infinities that infinity."""
+    most = relay.maximum(x, y)
+    tail = relay.log1p(relay.exp(relay.negative(relay.abs(relay.subtract(x, y)))))
+    return relay.where(relay.equal(relay.abs(most), scalar(np.inf, x)), most, relay.add(most, tail))
 
 
 def activation(name, x, alpha=None, beta=None):
@@ -153,7 +161,7 @@ def activation(name, x, alpha=None, beta=None):
     if name in ("Elu", "Selu", "Celu"):
         a = {"Elu": 1.0, "Selu": 1.67326319217681884765625, "Celu": 1.0}[name] if alpha is None else alpha
         arg = relay.divide(low(), s(a)) if name == "Celu" else low()
-        y = relay.add(pos(x), relay.multiply(s(a), relay.subtract(relay.exp(arg), s(1))))
+        y = relay.add(pos(x), relay.multiply(s(a), relay.expm1(arg)))
         return relay.multiply(y, s(1.05070102214813232421875 if beta is None else beta)) if name == "Selu" else y
     if name in ("HardSigmoid", "HardSwish"):
         a, b = (0.2, 0.5) if name == "HardSigmoid" else (1 / 6, 0.5)

@@ -56,13 +56,13 @@ for _onnx, _relay in {
     "BitwiseNot": "bitwise_not",
 }.items():  # fmt: skip
     _unary(_onnx, getattr(relay, _relay))
-_unary("Erfc", lambda x: relay.subtract(c.scalar(1, x), relay.erf(x)))  # no operator of the standard: tf2onnx leaves it in Keras' gelu
+_unary("Erfc", relay.erfc)  # no operator of the standard: tf2onnx leaves it in Keras' gelu
 for _onnx in ("Softplus", "Softsign", "Mish"):
     _unary(_onnx, lambda x, f=_onnx: c.activation(f, x))
 for _onnx in ("Elu", "Selu", "Celu", "HardSigmoid", "HardSwish", "LeakyRelu", "ThresholdedRelu"):
     CONVERTERS[_onnx] = lambda n: c.activation(n.op, n.input(0), n.get("alpha"), n.get("gamma", n.get("beta")))
 _unary("Reciprocal", lambda x: relay.divide(c.scalar(1, x), x))
-_unary("Round", lambda x: c.round_even(x))
+_unary("Round", relay.round)
 _unary("Sign", lambda x: relay.where(relay.not_equal(x, x), x, relay.sign(x)) if is_float(dtype_of(x)) else relay.sign(x))  # relay: of NaN 0
 _unary("Identity", lambda x: x)
 _unary("Relu", lambda x: nn.relu(x))
@@ -94,16 +94,8 @@ _broadcast(["PRelu"], lambda n, x, y: relay.where(relay.less(x, c.scalar(0, x)),
 
 
 def _modulo(n, x, y):
-    """The rest has the sign of the divisor, also of an infinite one; with `fmod` that of the dividend."""
-    if n.get("fmod"):
-        return relay.mod(x, y)
-    rest = relay.floor_mod(x, y)
-    if not is_float(dtype_of(x)) or (known(y) and np.isfinite(y.numbers).all()):
-        return rest
-    s = lambda v: c.scalar(v, x)  # noqa: E731
-    endless = relay.logical_and(relay.equal(relay.abs(y), s(np.inf)), relay.less(relay.abs(x), s(np.inf)))
-    against = relay.less(relay.multiply(relay.sign(x), relay.sign(y)), s(0))
-    return relay.where(endless, relay.where(against, y, x), rest)
+    """The rest has the sign of the divisor; with `fmod` that of the dividend."""
+    return relay.mod(x, y) if n.get("fmod") else relay.floor_mod(x, y)
 
 
 def _shift(n, x, y):

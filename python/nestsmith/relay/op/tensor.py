@@ -90,8 +90,12 @@ def np_divide(a, b):
     return q + ((q * b != a) & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
-def _np_mod(a, b):
-    return np.fmod(a, b)
+def _floor_mod(a, b):
+    """As compiled: the exact remainder with the sign of the divisor; a remainder of 0 keeps the sign of the dividend, as in PyTorch."""
+    if not np.issubdtype(a.dtype, np.floating):
+        return np.mod(a, b)
+    rest = np.fmod(a, b)
+    return np.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
 BINARY = {
@@ -103,8 +107,11 @@ BINARY = {
     "maximum": np.maximum,
     "minimum": np.minimum,
     "floor_divide": np.floor_divide,
-    "mod": _np_mod,
-    "floor_mod": np.mod,
+    "mod": np.fmod,
+    "floor_mod": _floor_mod,
+    "atan2": np.arctan2,
+    "hypot": np.hypot,
+    "copysign": np.copysign,
     "left_shift": np.left_shift,
     "right_shift": np.right_shift,
     "logical_and": np.logical_and,
@@ -128,7 +135,7 @@ def _same(attrs, types):
     return tensor(types, 0)
 
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+_erf, _erfc = (np.vectorize(f, otypes=[np.float64]) for f in (math.erf, math.erfc))
 
 
 def _np_sigmoid(x):
@@ -137,7 +144,10 @@ def _np_sigmoid(x):
 
 UNARY = {
     "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
     "log": np.log,
+    "log1p": np.log1p,
     "log2": np.log2,
     "log10": np.log10,
     "sqrt": np.sqrt,
@@ -145,6 +155,7 @@ UNARY = {
     "tanh": np.tanh,
     "sigmoid": _np_sigmoid,
     "erf": _erf,
+    "erfc": _erfc,
     "negative": np.negative,
     "abs": np.abs,
     "floor": np.floor,
@@ -171,8 +182,8 @@ UNARY = {
 }
 _FAST = {"fast_exp": np.exp, "fast_tanh": np.tanh, "fast_erf": _erf}
 _OF_INTEGERS_TOO = {"negative", "abs", "floor", "ceil", "round", "trunc", "sign", "logical_not", "bitwise_not"}
-_REAL = {"power", *_FAST, *UNARY} - _OF_INTEGERS_TOO
-_EXACT_OR_BOUNDED = {"sqrt", "rsqrt", "tanh", "sigmoid", "fast_tanh"}
+_REAL = {"power", "atan2", "hypot", "copysign", *_FAST, *UNARY} - _OF_INTEGERS_TOO
+_EXACT_OR_BOUNDED = {"sqrt", "rsqrt", "tanh", "sigmoid", "fast_tanh", "atan2", "copysign"}
 _UNARY_DOC = "``{0}(data)``: element-wise {0}; shape and element type of the argument."
 
 
@@ -184,12 +195,17 @@ def _colour(name):
 _QUOTIENTS = ("divide", "floor_divide", "mod", "floor_mod")
 
 
+def _wide(x):
+    """Float16 as float32, in which programs compute: a function of several steps rounds once."""
+    return x.astype("float32") if x.dtype == np.float16 else x
+
+
 def _make_binary(name, fn, result=None):
     def ev(attrs, a, b):
         if name in _QUOTIENTS and b.dtype.kind in "iu" and not b.all():
             raise NotImplementedError  # not folded: it is an error, which the run raises
         with np.errstate(all="ignore"):
-            return fn(a, b)
+            return np.asarray(fn(_wide(a), _wide(b))).astype(result or a.dtype)
 
     f = getattr(topi, name)
     register(
@@ -213,7 +229,7 @@ def _make_binary(name, fn, result=None):
 def _make_unary(name, fn):
     def ev(attrs, x):
         with np.errstate(all="ignore"):
-            return np.asarray(fn(x)).astype(x.dtype)
+            return np.asarray(fn(_wide(x))).astype(x.dtype)
 
     def infer(attrs, types):
         t = tensor(types, 0)

@@ -3,11 +3,12 @@ EliminateCommonSubexpr."""
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
 
-from ...numerics import sum_type
+from ...numerics import is_float, sum_type
 from .. import op
 from .. import passes as _t
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, count_refs, post_order, rewrite, with_children
@@ -114,7 +115,18 @@ def _scalar_value(e):
     return None
 
 
+# What leaves the other operand as it is, and whether on both sides. Of floats -0.0 + 0.0 is 0.0, and -0.0 - -0.0 too.
 _NEUTRAL = {"add": (0, True), "multiply": (1, True), "subtract": (0, False), "divide": (1, False)}
+
+
+def _is_neutral(name, e):
+    v = _scalar_value(e)
+    if v is None or v != _NEUTRAL[name][0]:
+        return False
+    signed = is_float(e.checked_type.dtype) and v == 0
+    return not signed or (math.copysign(1, v) < 0) == (name == "add")
+
+
 _POOL = re.compile(r"nn\.(adaptive_|global_)?(max|avg)_pool[123]d")
 
 
@@ -132,16 +144,15 @@ def _pools_nothing(c):
 def _simplify_call(c):
     name, args = c.op_name, c.args
     if name in _NEUTRAL:
-        value, commutes = _NEUTRAL[name]
-        if _scalar_value(args[1]) == value:
+        if _is_neutral(name, args[1]):
             return args[0]
-        if commutes and _scalar_value(args[0]) == value:
+        if _NEUTRAL[name][1] and _is_neutral(name, args[0]):
             return args[1]
     if name == "divide" and isinstance(args[1], Call) and args[1].op_name == "sqrt":
         return op.multiply(args[0], op.rsqrt(args[1].args[0]))
     if name == "add" and isinstance(args[0], Call) and args[0].op_name == "add":
         c1, c2 = args[0].args[1], args[1]
-        if isinstance(c1, Constant) and isinstance(c2, Constant):
+        if isinstance(c1, Constant) and isinstance(c2, Constant) and not is_float(c2.checked_type.dtype):
             return op.add(args[0].args[0], op.add(c1, c2))
     if name in ("reshape", "nn.batch_flatten", "squeeze", "expand_dims"):
         t = c.checked_type
@@ -185,7 +196,7 @@ def _simplify_expr(func, mod, ctx):
 
 def _key_of(e):
     v = e.data if isinstance(e, Constant) and e.is_scalar else None
-    return id(e) if v is None else (e.checked_type.dtype, v.item())
+    return id(e) if v is None else (e.checked_type.dtype, v.tobytes())  # bits: -0.0 is not 0.0
 
 
 def _hashable(v):

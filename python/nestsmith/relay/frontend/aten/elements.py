@@ -22,9 +22,10 @@ from .table import ATEN, aten, each
 for _n in ("abs", "neg:negative", "floor", "ceil", "trunc"):
     _aten, _, _ours = _n.partition(":")
     aten(_aten)(lambda x, f=getattr(relay, _ours or _aten): f(x))
-for _n in ("exp", "log", "log2", "log10", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos",
-           "atan", "asinh", "acosh", "atanh"):  # fmt: skip
-    aten(_n, types=REAL)(lambda x, f=getattr(relay, _n): f(x))
+for _n in ("exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "erfc:erfc special_erfc", "sin",
+           "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"):  # fmt: skip
+    _n, _, _aten = _n.partition(":")
+    aten(*(_aten or _n).split(), types=REAL)(lambda x, f=getattr(relay, _n): f(x))
 each(
     {
         "relu": nn.relu,
@@ -45,24 +46,30 @@ each(
         "silu": lambda x: c.activation("Silu", x),
         "mish": lambda x: c.activation("Mish", x),
         "selu": lambda x: c.activation("Selu", x),
-        "hardsigmoid": lambda x: c.activation("HardSigmoid", x, 1 / 6, 0.5),
-        "hardswish": lambda x: c.activation("HardSwish", x),
+        "hardsigmoid": lambda x: _hard_sigmoid(x),
+        "hardswish": lambda x: relay.multiply(x, _hard_sigmoid(x)),
         "log_sigmoid": lambda x: relay.negative(c.softplus(relay.negative(x))),
         "softsign": lambda x: c.activation("Softsign", x),
-        "log1p": lambda x: relay.log(relay.add(c.scalar(1, x), x)),
-        "expm1": lambda x: relay.subtract(relay.exp(x), c.scalar(1, x)),
-        "exp2": lambda x: relay.power(c.scalar(2, x), x),
-        "erfc special_erfc": lambda x: relay.subtract(c.scalar(1, x), relay.erf(x)),
-        "angle": lambda x: relay.where(relay.less(x, c.scalar(0, x)), c.scalar(math.pi, x), relay.multiply(x, c.scalar(0, x))),
+        "angle": lambda x: _angle(x),
     },
     lambda f: f,
     STEPS,
 )
 each(
-    {"reciprocal": lambda x: relay.divide(c.scalar(1, x), x), "signbit": lambda x: relay.less(_copysign(c.scalar(1, x), x), c.scalar(0, x))},
+    {"reciprocal": lambda x: relay.divide(c.scalar(1, x), x), "signbit": lambda x: relay.less(relay.copysign(c.scalar(1, x), x), c.scalar(0, x))},
     lambda f: f,
     REAL,
 )
+
+
+def _hard_sigmoid(x):
+    """Not x / 6 + 0.5, which loses what is left of x near -3."""
+    return relay.multiply(relay.clip(relay.add(x, c.scalar(3, x)), 0, 6), c.scalar(1 / 6, x))
+
+
+def _angle(x):
+    zero = c.scalar(0, x)
+    return relay.where(relay.less(x, zero), c.scalar(math.pi, x), relay.where(relay.not_equal(x, x), x, zero))
 
 
 @aten("dropout", "feature_dropout", "alpha_dropout", "native_dropout")
@@ -110,7 +117,7 @@ def _hardtanh(x, low=-1.0, high=1.0):
 
 @aten("threshold", types=Types("x", "threshold value", fits="threshold value"))
 def _threshold(x, threshold, value):
-    return relay.where(relay.greater(x, c.scalar(threshold, x)), x, c.scalar(value, x))
+    return relay.where(relay.less_equal(x, c.scalar(threshold, x)), c.scalar(value, x), x)
 
 
 @aten("softplus", types=Types("x", "beta threshold", wide="beta threshold", steps=True))
@@ -128,11 +135,11 @@ def _glu(x, dim=-1):
 @aten("round", types=Types("x", steps=True))
 def _round(x, decimals=0):
     if not decimals:
-        return c.round_even(x)
+        return relay.round(x)
     there, back = (c.scalar(10.0 ** abs(decimals), x) for _ in range(2))
     if decimals < 0:
-        return relay.multiply(c.round_even(relay.divide(x, there)), back)
-    return relay.divide(c.round_even(relay.multiply(x, there)), back)
+        return relay.multiply(relay.round(relay.divide(x, there)), back)
+    return relay.divide(relay.round(relay.multiply(x, there)), back)
 
 
 # ---- two operands ----
@@ -199,7 +206,7 @@ _true_quotient = promoted(lambda x, y: relay.divide(x, y), Types("x y", real=Tru
 
 def _whole(x, y, rounding_mode):
     if rounding_mode == "floor":
-        return relay.floor(relay.divide(x, y)) if is_float(dtype_of(x)) else relay.floor_divide(x, y)
+        return relay.floor_divide(x, y)
     return relay.trunc(relay.divide(x, y)) if is_float(dtype_of(x)) else relay.divide(x, y)
 
 
@@ -341,30 +348,34 @@ def _to_layout(x, *_, dtype=None, **__):
     return x if dtype is None else c.cast(x, dtype)
 
 
-@aten("atan2", "arctan2", types=Types("y x", real=True, steps=True))
-def _atan2(y, x):
-    zero, half = c.scalar(0, x), c.scalar(math.pi / 2, x)
-    turn = relay.where(relay.less(y, zero), c.scalar(-math.pi, x), c.scalar(math.pi, x))
-    at = relay.atan(relay.divide(y, x))
-    at = relay.where(relay.less(x, zero), relay.add(at, turn), at)
-    return relay.where(relay.equal(x, zero), relay.multiply(relay.sign(y), half), at)
+def _times_log(log):
+    """x log(y), 0 where x is 0, whatever y is but for NaN."""
+
+    def convert(x, y):
+        zero = c.scalar(0, x)
+        out = relay.where(relay.equal(x, zero), zero, relay.multiply(x, log(y)))
+        return relay.where(relay.not_equal(y, y), y, out)
+
+    return convert
 
 
-@aten("hypot", types=Types("x y", steps=True))
-def _hypot(x, y):
-    return relay.sqrt(relay.add(relay.multiply(x, x), relay.multiply(y, y)))
-
-
-@aten("copysign", types=Types("x y", real=True))
-def _copysign(x, y):
-    zero, size = c.scalar(0, y), relay.abs(x)
-    told = relay.where(relay.equal(y, zero), relay.divide(c.scalar(1, y), y), y)  # the sign of a zero
-    return relay.where(relay.less(told, zero), relay.negative(size), size)
+each(
+    {
+        "atan2 arctan2": relay.atan2,
+        "hypot": relay.hypot,
+        "copysign": relay.copysign,
+        "logaddexp": c.log_add_exp,
+        "xlogy special_xlogy": _times_log(relay.log),
+        "special_xlog1py": _times_log(relay.log1p),
+    },
+    lambda f: lambda x, y: f(x, y),
+    Types("x y", real=True, steps=True),
+)
 
 
 @aten("ldexp", types=Types("x y", real=True, steps=True))
 def _ldexp(x, y):
-    return relay.multiply(x, relay.power(c.scalar(2, x), y))
+    return relay.multiply(x, relay.exp2(y))
 
 
 def _but_nan(f):
