@@ -42,6 +42,7 @@ void pass_vectorize(Func *f);
 void pass_vthread(Func *f);
 void pass_double_buffer(Func *f);
 void pass_storage(Func *f);
+void pass_sums(Func *f);    /* long sums of float32 in blocks; CPU: scalar ones on lanes */
 void pass_unroll(Func *f);  /* marks loops with pragma_unroll; replicates only where later passes need constants */
 void pass_cleanup(Func *f); /* no-ops, unsafe selects, hoisting */
 void pass_peel(Func *f);    /* guards that only the last iterations need */

@@ -439,6 +439,7 @@ static ExprId start_of(Regs *g, const Nest *x, const Stmt *s) {
  * ReLU): then it is made of the registers, and the array stays empty. */
 typedef struct {
   ExprId sum; /* the only load of it */
+  ExprId at;  /* where it is stored in `to`: the sum of a block is added to what is there (sums.c) */
   BufferId buf, to;
   bool other, calls;
   int nodes;
@@ -449,7 +450,7 @@ static void made_of(IrCtx *c, ExprId e, void *arg) {
   m->nodes++;
   m->calls |= n->kind == IR_CALL;
   if (n->kind != IR_LOAD) return;
-  m->other |= n->sym == m->to || n->n != 1 || (n->sym == m->buf && m->sum);
+  m->other |= (n->sym == m->to && ir_kid(c, e, 0) != m->at) || n->n != 1 || (n->sym == m->buf && m->sum);
   if (n->sym == m->buf) m->sum = e;
 }
 static bool reads_result(IrCtx *c, ExprId e, void *arg) {
@@ -466,7 +467,11 @@ static bool epilogue_of(Regs *g, const Nest *x, const Stmt *s, Epilogue *e) {
   s = looped_store(g, s, loop, &n);
   if (!s || !rg_supported_store(g, s) || !mapu_get(&g->made, sums, 0)) return false;
   BufferId to = s->u.store.buf;
-  Made m = {.buf = sums, .to = to};
+  ExprId at = s->u.store.idx[0];
+  for (int i = 0; i < n && at; i++)
+    if (!ex_uses_var(c, at, loop[i]->u.loop.var))
+      at = 0; /* a sum over what has just been made, not one addition to each */
+  Made m = {.buf = sums, .to = to, .at = at};
   ex_post_order(c, s->u.store.value, made_of, &m);
   if (!m.sum || m.other || m.calls || to == sums) return false;
   if (!dtype_eq(ir_buffer(c, to)->type, ir_buffer(c, sums)->type)) return false;
