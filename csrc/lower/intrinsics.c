@@ -33,7 +33,7 @@ static ExprId floor_op(Lower *l, bool div, ExprId a, ExprId b) {
 static ExprId node(IrCtx *c, ExprId e, void *arg) {
   Lower *l = arg;
   ExprNode n = *ir_node(c, e);
-  if ((n.kind == IR_FDIV || n.kind == IR_FMOD) && n.type.code != DT_FLOAT)
+  if ((n.kind == IR_FDIV || n.kind == IR_FMOD) && !dtype_is_float(n.type))
     return floor_op(l, n.kind == IR_FDIV, ir_kid(c, e, 0), ir_kid(c, e, 1));
   if (n.kind != IR_CALL) return e;
   if (n.sym == IN_LIKELY) return ir_kid(c, e, 0);

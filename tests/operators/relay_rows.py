@@ -14,6 +14,7 @@ from operator_wants import of_torch
 
 from nestsmith import relay
 from nestsmith.numerics import to_tf32
+from nestsmith.relay.op import lookup
 
 nn = relay.nn
 ROWS = []
@@ -60,12 +61,14 @@ S = (3, 5, 7)
 UNARY = {
     "exp": np.exp, "tanh": np.tanh, "sigmoid": of_torch(lambda x: x.sigmoid()), "erf": of_torch(lambda x: x.erf()),
     "sin": np.sin, "cos": np.cos, "sinh": np.sinh, "cosh": np.cosh, "atan": np.arctan, "asinh": np.arcsinh,
+    "expm1": np.expm1, "exp2": np.exp2, "erfc": of_torch(lambda x: x.erfc()),
     "fast_exp": np.exp, "fast_tanh": np.tanh, "fast_erf": of_torch(lambda x: x.erf()),
 }  # fmt: skip
 for name, f in UNARY.items():
     row(name, getattr(relay, name), f, S)
 for name, f in {"log": np.log, "log2": np.log2, "log10": np.log10, "sqrt": np.sqrt}.items():
     row(name, getattr(relay, name), f, In(S, 0.1, 9))
+row("log1p", relay.log1p, np.log1p, In(S, -0.5, 9))
 row("rsqrt", relay.rsqrt, lambda x: 1 / np.sqrt(x), In(S, 0.1, 9))
 row("tan", relay.tan, np.tan, In(S, -1, 1))
 for name, f in {"asin": np.arcsin, "acos": np.arccos, "atanh": np.arctanh}.items():
@@ -157,6 +160,13 @@ row(
     title="by negative numbers",
 )
 row("power", relay.power, np.power, In(A, 0.5, 3), In(B, -2, 2))
+for name, f in {"atan2": np.arctan2, "hypot": np.hypot, "copysign": np.copysign}.items():
+    row(name, getattr(relay, name), f, A, B)
+for first in (False, True):
+    row(
+        "check_index", lambda i, first=first: lookup.check_index(i, 9, first=first), lambda i: i.astype("int32"), In(S, 0, 8), types=INTS,
+        title="by a kernel of its own" if first else "", only=True,
+    )  # fmt: skip
 for name, f in {"left_shift": np.left_shift, "right_shift": np.right_shift}.items():
     row(name, getattr(relay, name), f, In(A, wide=True), In(B, 0, 6), types=INTS)
 for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):

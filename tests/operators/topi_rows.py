@@ -6,7 +6,7 @@ import numpy as np
 import operator_wants as w
 import relay_nn_rows
 import torch.nn.functional as F
-from operator_values import ALL, FLOATS, NUMBERS, In
+from operator_values import ALL, FLOATS, INTS, NUMBERS, In
 from operator_wants import of_torch
 from relay_rows import WIDER, Row
 
@@ -31,8 +31,8 @@ def like_relay(name, call, title=""):
 
 # Functions that take tensors and nothing else: the rows are those of `relay`.
 PLAIN = """
-    abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil copy cos cosh divide equal erf
-    exp floor floor_divide floor_mod greater greater_equal left_shift less less_equal log log10 log2 logical_and logical_not
+    abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil copy copysign cos cosh divide equal erf erfc
+    exp expm1 floor floor_divide floor_mod greater greater_equal hypot left_shift less less_equal log log10 log2 logical_and logical_not
     logical_or logical_xor maximum minimum mod multiply negative not_equal power right_shift round round_tf32 rsqrt sigmoid sign sin
     sinh sqrt subtract tan tanh trunc where
 """.split()
@@ -43,6 +43,7 @@ for r in relay_nn_rows.ROWS:
 S = (3, 5, 7)
 W = In(S, wide=True)
 row("atanh", topi.atanh, np.arctanh, In(S, -0.9, 0.9))
+row("check_index", lambda i: topi.check_index(i, 9), lambda i: i.astype("int32"), In(S, 0, 8), types=INTS, only=True)
 row("exp2", topi.exp2, np.exp2, S)
 row("exp10", topi.exp10, lambda x: 10.0**x, S)
 row("log1p", topi.log1p, np.log1p, In(S, -0.5, 3))
