@@ -242,9 +242,12 @@ def neutral_of_min(dtype):
 
 def kept_number(value, dtype):
     """A literal as the author of a network wrote it. What te folds while an expression is made (``x * 0``, ``0 / x``, ``x + 0``) does not hold for
-    floats that are no numbers, infinite or minus zero. So a zero of this function is not folded away. Texts show it as 0."""
-    v = const(value, dtype)
-    zero = dtype.startswith(("float", "bfloat")) and value == 0
+    floats that are no numbers, infinite or minus zero. So a zero of this function is not folded away. Texts show it as 0. Raises ValueError for
+    a fraction of a type that has none."""
+    real = dtype.startswith(("float", "bfloat"))
+    if not real and value != int(value):
+        raise ValueError(f"{value} is no value of type {dtype}; cast the tensor to a float type first")
+    v, zero = const(value, dtype), real and value == 0
     return _core.expr_kept_zero(dtype, math.copysign(1, value) < 0) if zero else v
 
 
