@@ -175,6 +175,7 @@ for _name, _class in (("check_index", INJECTIVE), ("check_index_first", OPAQUE))
         _check_infer,
         lambda attrs, i: in_range(i, attrs.extent, attrs.from_end),
         loops=lambda a, x, c, t: topi.check_index(x[0], a.extent, a.from_end, f"T_{a.what}"),
+        colour=FOLLOW,
         ranked=False,
     )
 
