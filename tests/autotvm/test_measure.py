@@ -1,8 +1,12 @@
 """Measuring configurations: what they fail of, what is checked, what comes out."""
 
 import os
+import pathlib
 import platform
+import re
 import signal
+import subprocess
+import tempfile
 import threading
 import time
 
@@ -105,12 +109,31 @@ def test_3_a_kernel_that_the_device_cannot_run_with_so_many_threads():
     assert r.error_no == MeasureErrorNo.COMPILE_DEVICE and "8192 work-items" in r.costs[0]
 
 
-def test_4_reads_beyond_the_input_end_nothing():
-    """Indices from data are checked in every program, so that the worker lives and the next program is measured."""
+class Crashing(LocalBuilder):
+    """Its first program stores to an address that it does not own: no template can, for indices are checked."""
+
+    def build(self, measure_inputs):
+        first, second = super().build(measure_inputs)
+        source, manifest, _ = first.program.program
+        with tempfile.NamedTemporaryFile(suffix=".so") as made:
+            text = re.sub(r"\)\s*\{", lambda m: m[0] + "*(volatile int *)8 = 1;", source[source.rindex("NsParallel par") :], count=1)
+            text = source[: source.rindex("NsParallel par")] + text
+            subprocess.run(["cc", "-shared", "-fPIC", "-march=native", "-x", "c", "-o", made.name, "-"], input=text.encode(), check=True)
+            first.program.program = source, manifest, pathlib.Path(made.name).read_bytes()
+        return [first, second]
+
+
+def test_4_a_program_that_crashes_and_the_next_one():
     task = autotvm.task.create("tests/faults", (4096,), "llvm")
-    beyond, good = measured(task, [FAULTS.index("crash"), 0], runner=LocalRunner(check="off", **QUICK))
-    assert not any("worker" in str(x) for x in beyond.costs)
+    bad, good = measured(task, [0, 0], builder=Crashing(), runner=LocalRunner(check="off", **QUICK))
+    assert bad.error_no == MeasureErrorNo.RUNTIME_DEVICE and "Segmentation fault" in bad.costs[0]
     assert good.error_no == 0
+
+
+def test_4_an_index_beyond_the_end():
+    """It counts as 0 in what measuring makes up, and ends nothing: neither the worker nor the next program."""
+    task = autotvm.task.create("tests/faults", (4096,), "llvm")
+    assert [r.error_no for r in measured(task, [FAULTS.index("beyond"), 0])] == [0, 0]
 
 
 class Swapping(LocalBuilder):
