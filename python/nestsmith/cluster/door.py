@@ -1,11 +1,11 @@
-"""Who waits at a server's door: connections whose sender is not known yet to be a member.
+"""Connections to a server whose sender is not known yet to be a member (guests).
 
-Nothing that they do may cost more than their place. Until its first bytes are there a guest is a socket and no more; a guest who is no
-member after `SECONDS` is closed; places are few, and when they run out the guest goes who has said nothing for longest. So descriptors are
+A guest costs one descriptor and little else: it has no buffers before its first bytes arrive. A guest that is no member after `SECONDS` is
+closed. The number of places is limited. When all are taken, the guest that has been silent for longest is closed. So descriptors are
 left for members, and a new connection, which may be a member's, always gets a place. Members may share an address with strangers,
-so addresses count for nothing.
+so addresses are not used to tell them apart.
 
-It knows nothing of Dask and of TLS; `engine` says when a guest has become a member.
+This module depends on neither Dask nor TLS. `engine` reports when a guest has become a member.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Door", "Guest", "Notes", "hello_of_length", "hello_of_tls", "places"
 SECONDS = 10.0  # until a connection has shown that it is a member's
 MOST_PLACES = 512
 KNOWN_PART = 8  # that part of the places is for those whose hello is whole
-LINGER_SECONDS = 2.0  # for one who is told why he is refused
+LINGER_SECONDS = 5.0  # in which a refused guest can read the reason
 AT_ONCE = 16  # connections that are taken before others have their turn: few beside those whose hello is whole
 NOTE_SECONDS = 60.0
 LONGEST_HELLO = 1 << 20  # bytes of a first message
@@ -181,9 +181,9 @@ class Door:
         guest = Guest(sock, who)
         if not welcome:
             self.notes.note("refused: it belongs to another user of this machine", who)
+            # Both directions stay open: a client sends its hello before it reads the reason, and after an end of file it cannot.
             with contextlib.suppress(OSError):
                 sock.send(self._refusal)
-                sock.shutdown(socket.SHUT_WR)
             self._refused[guest] = None
             guest.timer = self._loop.call_later(LINGER_SECONDS, self.dismiss, guest)
             return
@@ -196,7 +196,7 @@ class Door:
     # ---- guests ----
     @staticmethod
     def _need(guest, count):
-        """Wakes us when so many bytes are there, and not at each one before."""
+        """The event loop wakes up when `count` bytes have arrived, and not for each byte before."""
         guest.needs = count
         guest.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
