@@ -1,6 +1,7 @@
 """What is tried: PyTorch's operators on samples of its own database, with numbers that programs get wrong."""
 
 import contextlib
+import functools
 import io
 import itertools
 import logging
@@ -8,20 +9,16 @@ import warnings
 import zlib
 from dataclasses import dataclass, field
 
+import aten_operators
 import torch
 from sweep_values import TYPES, fillings, special
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from nestsmith import relay
 from nestsmith.error import OpNotImplemented
 
-# No functions of their arguments alone, or of what no network has.
-OUTSIDE = ("random", "dropout", "bernoulli", "multinomial", "normal", "uniform", "exponential", "cauchy", "geometric", "randint", "randn",
-           "rand_like", "empty", "sparse", "jiterator", "rrelu", "nested", "_rebuild", "to_sparse", "item", "stft", "fft", "polar", "complex",
-           "view_as_real", "nn.functional.scaled_dot_product_attention_", "as_strided", "_segment", "ops.aten._safe_softmax", "cfloat", "cdouble",
-           "chalf")  # fmt: skip
+COMPLEX = ("cfloat", "cdouble", "chalf")
 # Which of several equal elements comes first is not said.
 UNORDERED = ("topk", "kthvalue", "mode", "median", "nanmedian")
 SCALARS = {True: (0.1, -2.5, 0.0, 3), False: (3, -1, 0)}
@@ -106,14 +103,10 @@ def silent():
         logging.disable(before)
 
 
+@functools.cache
 def operators():
-    """The entries of the database by their names, in order."""
-    found = {}
-    for info in op_db:
-        name = f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name
-        if not any(word in name for word in OUTSIDE):
-            found[name] = info
-    return dict(sorted(found.items()))
+    """The entries of the database by their names, in order, without those that make complex numbers."""
+    return {name: info for name, info in aten_operators.operators().items() if not any(word in name for word in COMPLEX)}
 
 
 def _samples(info, dtype, seed, most):

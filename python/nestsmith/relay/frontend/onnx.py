@@ -18,7 +18,7 @@ from .. import budget
 from ..expr import Constant, Function, Tuple, free_vars, rewrite, var
 from ..module import IRModule
 from .compare import Comparison
-from .onnx_check import MOST_AXES, checked, dimensions, label
+from .onnx_check import MOST_AXES, called, checked, dimensions, label
 from .onnx_ops import CONVERTERS
 from .values import Node, Unsupported, array, as_list, dtype_of, folded, known, named
 
@@ -284,12 +284,12 @@ class _Graph:
         known.update(t.name for t in getattr(graph, "initializer", ()))
         for node in graph.node:
             budget.node(0)
-            name, called = _name(node), node.name or (node.output[0] if node.output else "")
+            name, title = _name(node), called(node)
             function = self.local(node)
             if function is not None:
                 found, constant = self._missing_in(function, tuple(i in known for i in node.input))
                 for op, names in found.nodes.items():
-                    missing.nodes[op] += [f"{inner} in {called}" for inner in names]
+                    missing.nodes[op] += [f"{inner} in {title}" for inner in names]
                 known.update(o for o, yes in zip(node.output, constant) if yes)
                 continue
             if name == "If":
@@ -299,14 +299,14 @@ class _Graph:
                     known.update(mine for mine, its in zip(node.output, branch.output) if its.name in there)
                 for op, names in (row for found in branches if all(branches) for row in found.items()):
                     for inner in names:
-                        missing.add(op, f"{inner} in a branch of If {called}")
+                        missing.add(op, f"{inner} in a branch of If {title}")
                 continue
             constant = all(i in known for i in node.input if i)
             if constant or name in ("Shape", "Size"):
                 known.update(node.output)
             if name in CONVERTERS or self.definition(node) is not None or constant and _computable(node):
                 continue
-            missing.add(f"{name} (control flow)" if name in _CONTROL else name, called)
+            missing.add(f"{name} (control flow)" if name in _CONTROL else name, title)
         return missing
 
     # ---- reading ----
@@ -359,8 +359,8 @@ class _Graph:
                 raise TypeError(f"shape[{k!r}] is {v}; it must be a tuple of integers")
         wrong = sorted(k for k in shapes if k not in names and k not in sizes)
         if wrong:
-            called = f" and its open sizes {list(known)}" if known else ""
-            raise ValueError(f"shape names {wrong}, but the model's inputs are {names}{called}")
+            sizes_named = f" and its open sizes {list(known)}" if known else ""
+            raise ValueError(f"shape names {wrong}, but the model's inputs are {names}{sizes_named}")
         shapes = {k: v for k, v in shapes.items() if k not in sizes}
         follow = {d: size for name, given in shapes.items() for d, size in zip(dims[name], given) if d}
         return shapes, sizes, {**follow, **sizes}
@@ -464,12 +464,12 @@ class _Graph:
             return _computed(node, inputs, opset)
         if f is None:
             return self._expand(node, inputs, opset)
-        called = node.name or (node.output[0] if node.output else "")
+        title = called(node)
         try:
-            n = Node(node.op_type, called, inputs, _attributes(node), opset, sum(map(bool, node.output)))
+            n = Node(node.op_type, title, inputs, _attributes(node), opset, sum(map(bool, node.output)))
             if node.domain in ("", "ai.onnx"):
                 _one_float_type(n)
-            return named(as_list(folded(f(n), inputs)), called)
+            return named(as_list(folded(f(n), inputs)), title)
         except OpNotImplemented:
             raise
         except RecursionError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ... import check
 from .. import budget
 
-__all__ = ["MOST_AXES", "checked", "dimensions", "label"]
+__all__ = ["MOST_AXES", "called", "checked", "dimensions", "label"]
 
 MOST_AXES = 64  # of a NumPy array
 _DEEPEST = 100  # functions that call functions
@@ -33,9 +33,14 @@ _WORDS: dict = {
 _POSITIVE = ("strides", "dilations", "kernel_shape", "group", "num_groups", "blocksize", "hidden_size", "num_outputs")
 
 
+def called(node):
+    """The name of a node, else that of its first output."""
+    return node.name or (node.output[0] if node.output else "")
+
+
 def label(node):
-    """What messages call a node."""
-    return check.printable(f"{node.op_type} {node.name or (node.output[0] if node.output else '')!r}", lines=False)
+    """Operator and name of a node, for messages."""
+    return check.printable(f"{node.op_type} {called(node)!r}", lines=False)
 
 
 def dimensions(tensor, what):
@@ -121,7 +126,7 @@ def _nodes(nodes, names, versions, functions, own=None):
 
 
 def _operator(node, version):
-    """Inputs, outputs and attributes as the standard's schema has them; operators that it does not have are told of elsewhere."""
+    """Inputs, outputs and attributes as the standard's schema has them; unknown operators are reported by the importer."""
     from onnx import defs
 
     try:
