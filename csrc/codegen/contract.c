@@ -211,7 +211,7 @@ static void c_sum(Gen *g, ExprId e, bool adds) {
   sb_putc(g->o, ')');
 }
 
-/* OpenCL: a sum that may be fused, where the compiler must not do it by itself. */
+/* OpenCL: a sum that may be fused, in a kernel whose pragma turns contraction off. */
 static bool opencl_fused(Gen *g, ExprId e, DType t) {
   int which = as_product(g, ir_kid(g->c, e, 1)) ? 1 : 0;
   ExprId product = as_product(g, ir_kid(g->c, e, which));

@@ -120,7 +120,7 @@ static void bit_count(Gen *g, ExprId e, Intrin in) {
   gen_form(g, e, "((%s)%s($t0))", gen_type(g, ir_type(g->c, e)), NAME[g->t->kind][count][wide]);
 }
 
-/* The function that checks an index (lower/indices.c); only the first that is out of range is told. */
+/* The function that checks an index (lower/indices.c). The report keeps the first index that is out of range. */
 static void check_index(Gen *g, ExprId e, DType t) {
   static const char *const FIRST[] = {
       [TG_CPU] = "int32_t none = 0; if (__atomic_compare_exchange_n(report, &none, site + 1, 0, "

@@ -98,7 +98,7 @@ void dev_raise_index(const DevModule *m, const int32_t *report) {
             man->name ? man->name : man->entry, (long long)value, of, size, s->stage);
 }
 
-/* What a program was told, which forgets it; false: nothing. A program may have run in a captured graph, which its module does not see. */
+/* Reads the report of a program and clears it. false: it is empty. A program may have run in a captured graph, without a call of its module. */
 static bool take_report(DevModule *m, int32_t *word) {
   Device *d = m->dev;
   void *own = m->own[m->man->report];
@@ -113,7 +113,7 @@ static bool take_report(DevModule *m, int32_t *word) {
   return true;
 }
 
-/* Behind a wait for the device. All are asked: what is told of one run must not end another. */
+/* After a wait for the device. Reads the reports of all programs, so that an old report cannot end a later run. */
 static void look_at_reports(Device *d) {
   int32_t first[REPORT_WORDS], word[REPORT_WORDS];
   const DevModule *who = NULL;

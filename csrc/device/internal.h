@@ -49,7 +49,7 @@ struct Device {
   uint8_t flushes; /* what it is filled with */
   char *cold; /* memory through which cold arguments move, allocated at first use */
   size_t cold_bytes, cold_at;
-  DevModule *reporting; /* GPU: programs that may tell of an index out of range */
+  DevModule *reporting; /* GPU: list of the programs with a report */
 };
 
 struct DevModule {
@@ -65,7 +65,8 @@ struct DevModule {
   void **set_args;
   const void *set_pool;
   uint64_t set_cold;
-  /* GPU: the report as the host sees it, NULL if it has to be copied; the next program that has one; made-up data: nobody asks */
+  /* GPU: the report as the host sees it (NULL: it must be copied); the next program with a report; inputs are made up, so that the report is
+   * ignored */
   volatile int32_t *report;
   DevModule *reports_too;
   bool made_up;

@@ -144,8 +144,8 @@ static Val logic(Run *r, const ExprNode *n, int lane) {
   return ev(r, k[1], lane);
 }
 
-/* Neither a whole number, nor a variable of one lane, nor an operator of two numbers. A function of its own, since its
- * locals would be made room for with each of those. */
+/* Neither a whole number, nor a variable of one lane, nor an operator of two numbers. Not inlined: its
+ * locals would enlarge the stack frame of every other node. */
 __attribute__((noinline)) static Val special(Run *r, const ExprNode *n, ExprId e, int lane) {
   const ExprId *k = r->kid + n->kid0;
   switch ((ExprKind)n->kind) {

@@ -70,7 +70,7 @@ typedef enum {
   IN_ATAN2, IN_NEXTAFTER, IN_HYPOT, IN_COPYSIGN, IN_LDEXP, IN_FLOOR, IN_CEIL, IN_ROUND, IN_TRUNC, IN_NEARBYINT, IN_FABS, IN_ISNAN,
   IN_ROUND_TF32, IN_IF_THEN_ELSE, IN_LIKELY, IN_SHL, IN_SHR, IN_BAND, IN_BOR, IN_BXOR, IN_BNOT, IN_REINTERPRET,
   /* value, extent: value if it is an index of an axis of that extent, else 0, and the run ends with an error. Lowering adds the number of
-   * the site (Func.site) and, last of all, LOAD of the workspace that is told (lower/indices.c). */
+   * the site (Func.site) and, as the last argument, a LOAD of the report (lower/indices.c). */
   IN_INDEX,
   /* appear only after lowering */
   IN_SYNC_SHARED,     /* barrier of a block */

@@ -28,9 +28,9 @@ int64_t num_int(ExprKind k, DType t, int64_t a, int64_t b) {
   }
 }
 
-/* Of floats: the remainder of C, which is exact, brought to the sign of the divisor; the quotient is what it leaves. floor(a / b)
- * would be off by one where a / b rounds up to a whole number (1.0 / 0.1), and a - floor(a / b) * b by any number where a / b is
- * large. NaN where PyTorch and NumPy have it (inf // 2). */
+/* Floats: C's remainder is exact. It gets the sign of the divisor, and the quotient is derived from it. floor(a / b) is off by one where
+ * a / b rounds up to a whole number (1.0 / 0.1). a - floor(a / b) * b has no correct digit where a / b is large. The result is NaN
+ * where it is in PyTorch and NumPy (inf // 2). */
 static double floormod(double a, double b) {
   double r = fmod(a, b);
   return r != 0 && (b < 0) != (r < 0) ? r + b : r;

@@ -55,7 +55,7 @@ typedef struct {
   Kernel *kernel; /* GPU: in launch order. CPU: one kernel holding everything */
   int32_t n_work;
   BufferId *work; /* global temporaries the host must allocate (bytes: ir_buffer size * type) */
-  BufferId report; /* the one that is told of an index out of range (program.h); 0: no index is checked */
+  BufferId report; /* the report, which receives an index out of range (program.h); 0: no index is checked */
   int32_t n_relayout;
   const Relayout *relayout; /* arguments that the caller must bring into another layout first */
 } Program;

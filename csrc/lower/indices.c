@@ -3,11 +3,11 @@
  *     A[B[i], j]                                  A[check_index(B[i], 33, site), j]
  *
  * An index that is made of what a tensor holds may be any number. Where its bounds do not prove that it lies in its axis (a clip or a
- * remainder does), it becomes IN_INDEX: itself if it is in range, else 0, and the program's report is told (program.h). This is done to
+ * remainder does), it becomes IN_INDEX: itself if it is in range. Else it is 0, and the program's report receives the value (program.h). This is done to
  * the definition of each stage, before anything is inlined: A may be inlined, too, and its definition may make something legal of any
  * index, such as the zeros of a padding. Definitions, texts and features do not show it: only what is compiled and run has it.
  *
- * IN_INDEX is evaluated where its load is. A branch of if_then_else, or of a select that reads memory, that is not taken tells nothing.
+ * IN_INDEX is evaluated where its load is. A branch that is not taken, of if_then_else or of a select that reads memory, reports nothing.
  */
 #include "lower/util.h"
 

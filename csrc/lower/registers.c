@@ -439,7 +439,7 @@ static ExprId start_of(Regs *g, const Nest *x, const Stmt *s) {
  * ReLU): then it is made of the registers, and the array stays empty. */
 typedef struct {
   ExprId sum; /* the only load of it */
-  ExprId at;  /* where it is stored in `to`: the sum of a block is added to what is there (sums.c) */
+  ExprId at;  /* its place in `to`, to which the sum of a block is added (sums.c) */
   BufferId buf, to;
   bool other, calls;
   int nodes;

@@ -6,8 +6,8 @@
  *
  *   for k in [0, 32768): D = 0;  for j in [0, 32): D = D + x(k*32 + j);  C[i] = C[i] + D
  *
- * and the sum over blocks is cut in the same way, and so on. One accumulator that takes n terms is off by up to n/2 units in the
- * last place, and stops growing at 2^24 equal terms; with blocks the error grows with the number of levels ("cascade
+ * and the sum over blocks is cut in the same way, and so on. One accumulator of n terms is off by up to n/2 units in the
+ * last place, and stops growing at 2^24 equal terms. With blocks the error grows with the number of levels ("cascade
  * summation"; N. Higham, The accuracy of floating point summation, SIAM J. Sci. Comput. 14, 1993). RULE says how many terms
  * an accumulator may take. Products are left alone much longer, for their accumulators fill the registers.
  *
@@ -17,17 +17,17 @@
  *
  * How many terms one takes is the product of the extents of the loops around the statement that do not move its index, as far as
  * the accumulator lives: up to its allocation or to what sets it. Blocks are made of the innermost loops that have enough
- * terms. Loops over accumulators inside of them make D an array; a large one has the shape of C. Conditions around the statement
- * hold for the addition of D, too, as far as they do not depend on terms; where one depends on both, D is added if it is not 0.
+ * terms. Loops over accumulators inside of them make D an array; a large one has the shape of C. A condition around the statement
+ * also guards the addition of D, unless it depends on terms. Where it depends on terms and accumulators, D is added if it is not 0.
  *
- * Only programs are changed, so features, texts and keys stay. This pass comes behind those that need to see the loops of the
- * schedule, and before registers, which finds in D what it would have found in C. Sums of float64 are left as they are, as are
- * those in 16 bits, which the user asked for.
+ * Only programs are changed, so features, texts and keys stay. This pass runs after those that need to see the loops of the
+ * schedule. It runs before `registers`, which treats D as it would have treated C. Sums of float64 are left as they are. So are
+ * sums in 16 bits, which the user asked for.
  */
 #include "lower/sums.h"
 
 typedef struct {
-  int64_t limit, block; /* more terms than the limit are cut into blocks of about so many */
+  int64_t limit, block; /* a sum of more than `limit` terms is cut into blocks of about `block` terms */
 } Rule;
 static const Rule RULE[] = {[SUM_TERMS] = {256, 32},
                             [SUM_LANES] = {64, 32},
@@ -188,7 +188,7 @@ static bool sum_at(Sums *g, const Stmt *s, Sum *x) {
 /* ---- where the cut is ---- */
 typedef struct {
   int loop;       /* of the sum: the outermost loop of a block */
-  int64_t factor; /* that loop is split: so many iterations are a block; 0: all of them */
+  int64_t factor; /* iterations of that loop in a block; 0: all of them */
 } Where;
 
 /* Iterations of a loop of e that make a block of about `want`; a divisor, if there is one. */

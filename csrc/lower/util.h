@@ -43,7 +43,7 @@ bool low_zeros_add_nothing(IrCtx *c, const IrReducer *op, ExprId src, const IrAx
 
 /* ---- indices.c ---- */
 ExprId **low_check_indices(State *s, Func *f); /* per stage its body with checked indices, NULL: as it was; f: learns of the sites */
-BufferId low_report(Func *f); /* behind all passes: allocates the report and gives it to those who tell it; 0: nobody does */
+BufferId low_report(Func *f); /* after all passes: allocates the report and passes it to each check; 0: there are no checks */
 
 /* ---- legal.c ---- */
 /* Why no program of s can be right; NULL: it can. ar knows the ranges of loops; is_arg, per stage: it stores into an

@@ -42,7 +42,7 @@
  * the program: it may leave counters there for its next run. An argument with "from_shape" and "axis" wants its data in another layout (Relayout) than the task has it: "shape" is
  * the new shape, "axis" names for each of its dimensions the original one.
  * Where indices come from data there is one more field:
- *    "indices": {"report": 0,                                number of the workspace that is told, see REPORT_WORDS
+ *    "indices": {"report": 0,                                number of the workspace that is the report, see REPORT_WORDS
  *                "sites": [{"stage": "T_gather", "of": "x", "axis": 1, "size": 33, "from_end": true}, ...]}
  */
 #ifndef NS_PROGRAM_H
@@ -56,9 +56,9 @@ typedef int32_t (*NsEntry)(void *const *args, void *const *work, NsParallel par,
 /* What a program of a CPU reports: no memory for a temporary; a division of integers by zero, whose value is 0 then. GPUs
  * cannot report that: there the value is 0, too. */
 typedef enum { PROGRAM_NO_MEMORY = -1, PROGRAM_ZERO_DIVISION = -2, PROGRAM_BAD_INDEX = -3 } ProgramError;
-/* An index that comes from data and is out of range counts as 0, and the first one is written to a workspace of the program, the report:
- * the number of its site in the manifest and 1; 0; the value, low word first. A program of a CPU sets word 0 to 0 before anything else,
- * and returns PROGRAM_BAD_INDEX. On a GPU whoever reads results looks at the word, and puts it back to 0. */
+/* The report, a workspace of the program. An index from data that is out of range counts as 0, and the first one is stored in the report.
+ * Words: 1 + the number of the site in the manifest; 0; the value, low word first. A CPU program clears word 0 when it begins, and returns
+ * PROGRAM_BAD_INDEX. On a GPU the call that reads results checks word 0 and clears it. */
 enum { REPORT_SITE, REPORT_LOW = 2, REPORT_HIGH, REPORT_WORDS }; /* of 4 bytes */
 enum { PROGRAM_ALIGN = 64 }; /* bytes; assumed of every argument and workspace pointer */
 /* The name under which candidates and programs of networks are compiled, so that equal ones share a binary; build_rename
@@ -102,7 +102,7 @@ typedef struct {
   bool waits;
 } ManKernel;
 typedef struct {
-  const char *stage, *of; /* who looks up what; of: NULL if an index is checked by itself */
+  const char *stage, *of; /* the stage that reads, and the tensor; of: NULL if the index is checked without a read */
   int32_t axis;
   int64_t size;  /* 0: not known before a run */
   bool from_end; /* negative values have been counted from the end: -1 is what was -1 - size */
@@ -113,7 +113,7 @@ typedef struct {
   int32_t n_args, n_work, n_kernels;
   ManBuffer *arg, *work;
   ManKernel *kernel;
-  int32_t report, n_site; /* report: number of the workspace that is told of indices out of range; -1: there is none */
+  int32_t report, n_site; /* report: number of that workspace; -1: there is none */
   ManSite *site;
 } Manifest;
 const Manifest *man_parse(Arena *a, const char *json); /* raises NS_ERR_VALUE naming the field; all memory in a */

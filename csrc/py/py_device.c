@@ -407,7 +407,7 @@ static PyObject *devmodule_run(PyObject *o, PyObject *list) {
 
 ERR_BODY(time_body, Call *c, c->seconds = dev_time(c->m, c->arg, c->number, c->flush))
 
-/* time(args, number, flush): mean seconds of so many runs */
+/* time(args, number, flush): mean seconds of `number` runs */
 static PyObject *devmodule_time(PyObject *o, PyObject *args) {
   Call c = {0};
   PyObject *list;
@@ -447,7 +447,7 @@ static PyGetSetDef BUFFER_GET[] = {{"nbytes", buffer_bytes, NULL, "Size in bytes
 static PyMethodDef DEVMODULE_METHODS[] = {
     {"run", devmodule_run, METH_O, "run(buffers): starts the program; asynchronous on GPUs."},
     {"time", devmodule_time, METH_VARARGS,
-     "time(buffers, number, flush) -> mean seconds of so many runs; flush: caches are emptied before each."},
+     "time(buffers, number, flush) -> mean seconds of `number` runs; flush: caches are emptied before each."},
     {"regs", devmodule_regs, METH_O, "regs(kernel) -> (registers, local bytes, shared bytes)."},
     {NULL, NULL, 0, NULL}};
 

@@ -25,7 +25,7 @@ __all__ = ["query", "server", "tracker"]
 
 
 class _Lines(logging.StreamHandler):
-    """Lines on a stream that never stop the process: what nobody reads is lost once a pipe is full."""
+    """Lines on a stream that never stop the process: once a pipe is full, further lines are lost."""
 
     def emit(self, record):
         """Writes the line, if there is room for it."""

@@ -89,7 +89,7 @@ pickles.loads = distributed.scheduler.loads = _loads
 
 
 async def plainly(coroutine):
-    """The coroutine's result; nothing is unpickled in it, nor in the tasks that it starts. To be run as a task of its own."""
+    """The coroutine's result; nothing is unpickled in it, nor in the tasks that it starts. To be run as a separate task."""
     _plain.set(True)
     return await coroutine
 

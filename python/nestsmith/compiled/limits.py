@@ -28,8 +28,8 @@ class Limits(NamedTuple):
     levels: tuple
 
     def least(self, flops, nbytes, products=""):
-        """(seconds that so many operations and bytes take at least, what they are bound by): each level of memory gives what
-        it can hold. (None, "") where nothing is known."""
+        """(least seconds for `flops` operations and `nbytes` bytes, the resource that bounds them). Each level of memory serves
+        as many bytes as it holds. (None, "") if no limit is known."""
         if not self.operations or not self.levels:
             return None, ""
         seconds, held, slowest = 0.0, 0, ""

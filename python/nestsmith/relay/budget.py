@@ -26,7 +26,7 @@ LIMITS = {
     "seconds": (600, "seconds of importing"),
 }
 _SMALL = 1 << 12  # arrays of fewer bytes are not counted: their nodes are
-_PER_WEIGHT = 8  # so many times the bytes of its weights a model may have on top: the weights, copies in other types and layouts
+_PER_WEIGHT = 8  # a model with weights may hold this multiple of their bytes in addition: the weights, and copies in other types and layouts
 _CURRENT: contextvars.ContextVar = contextvars.ContextVar("nestsmith_import_budget", default=None)
 
 
@@ -108,7 +108,7 @@ def node(count=1):
 
 
 def nodes_fit(count):
-    """ValueError if so many nodes will be more than the budget allows."""
+    """ValueError if `count` more nodes are beyond the budget."""
     b = _CURRENT.get()
     if b is not None and b.used["nodes"] + count > b.most["nodes"]:
         raise _over("nodes", b.used["nodes"] + count, b.most["nodes"])
@@ -143,7 +143,7 @@ def hold(data):
 
 
 def computed_in_time(f):
-    """The value of ``f()``, somebody else's Python code that knows no budget: it runs in a thread and is given up when time is over."""
+    """The value of ``f()``, a library's Python code without a check of the budget. It runs in a thread, which is abandoned when the time is over."""
     b = _CURRENT.get()
     if b is None:
         return f()

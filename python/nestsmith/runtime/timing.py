@@ -68,9 +68,9 @@ def evaluator(
     Parameters
     ----------
     start : callable
-        ``start(args)`` runs it once or twice: wrong arguments are told before anything is timed, and what a first run makes is made.
+        ``start(args)`` runs it once or twice: wrong arguments raise before anything is timed, and the first run's set-up is not timed.
     block : callable
-        ``block(args, number, flush)``: mean seconds of so many runs; flush: caches are emptied before each of them.
+        ``block(args, number, flush)``: mean seconds of ``number`` runs; flush: caches are emptied before each run.
     number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown, cache_flush_bytes, f_preproc
         See `Module.time_evaluator`.
 

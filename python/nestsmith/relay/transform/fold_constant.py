@@ -22,7 +22,7 @@ def _value(e):
     return None
 
 
-_GROWTH, _FREE = 4, 64 << 20  # a value is computed if it is at most so many times as large as its arguments, or has so few bytes
+_GROWTH, _FREE = 4, 64 << 20  # a value is computed if it is at most _GROWTH times as large as its arguments, or has at most _FREE bytes
 _PRODUCTS = {"nn.dense", "nn.matmul", "nn.batch_matmul"}
 _MOST_WORK = {True: 1 << 38, False: 1 << 32}  # multiplications of a product: floats by BLAS, others by NumPy's plain loops; some seconds
 
@@ -31,7 +31,7 @@ def _cheap(call):
     """Whether the value of a call is worth computing while building: it is not much larger than what it is made of, and a product
     takes seconds at most. While a model is imported a value that is too large is an error: nothing else could be said of it later."""
     want = call.checked_type
-    made = list(want.fields) if isinstance(want, TupleType) else [want]
+    made = [t for t in (want.fields if isinstance(want, TupleType) else [want]) if t.is_static]
     for t in made:
         budget.room(t.shape, t.dtype)
     if call.op_name in _PRODUCTS:

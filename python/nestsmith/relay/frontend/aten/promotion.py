@@ -1,8 +1,8 @@
 """PyTorch's rules of element types, for all operators in one place.
 
-Two questions are answered here for a row of the table of converters (its `types`, a :class:`Types`): which type the operands are
-brought to (`torch.result_type`: tensors with axes come before those without, these before Python's numbers; a higher category, of
-truth values, integers and floats, always wins), and in which type the operator computes. PyTorch computes floats of 16 bits in
+Each row of the table of converters has a column `types` (a :class:`Types`). It says to which type the operands are converted, and in
+which type the operator computes. Operands follow `torch.result_type`: tensors with axes have priority over those without, and these
+over Python's numbers. A higher category (truth values, integers, floats) always wins. PyTorch computes floats of 16 bits in
 float32 and rounds once. A number beside such a tensor is rounded to 16 bits first by some operators and kept in float32 by
 others; the rows say what PyTorch does on a CPU, found by comparing bits.
 """
@@ -34,7 +34,7 @@ class Types(NamedTuple):
     Attributes
     ----------
     operands : str
-        What is brought to one type: tensors, Python numbers, lists of them, or None. Converters get expressions.
+        Operands that are converted to one type: tensors, Python numbers, lists of them, or None. Converters get expressions.
     scalars : str
         Numbers that are converted to that type and have no say in what it is. Converters get numbers.
     real : bool
