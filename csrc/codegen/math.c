@@ -123,8 +123,7 @@ static void bit_count(Gen *g, ExprId e, Intrin in) {
 /* The function that checks an index (lower/indices.c). The report keeps the first index that is out of range. */
 static void check_index(Gen *g, ExprId e, DType t) {
   static const char *const FIRST[] = {
-      [TG_CPU] = "int32_t none = 0; if (__atomic_compare_exchange_n(report, &none, site + 1, 0, "
-                 "__ATOMIC_RELAXED, __ATOMIC_RELAXED)) ",
+      [TG_CPU] = "if (__sync_bool_compare_and_swap(report, 0, site + 1)) ",
       [TG_CUDA] = "if (atomicCAS(report, 0, site + 1) == 0) ",
       [TG_OPENCL] = "if (atomic_cmpxchg((volatile __global int *)report, 0, site + 1) == 0) "};
   bool cpu = g->t->kind == TG_CPU;
