@@ -122,10 +122,10 @@ static void bit_count(Gen *g, ExprId e, Intrin in) {
 
 /* The function that checks an index (lower/indices.c). The report keeps the first index that is out of range. */
 static void check_index(Gen *g, ExprId e, DType t) {
-  static const char *const FIRST[] = {
-      [TG_CPU] = "if (__sync_bool_compare_and_swap(report, 0, site + 1)) ",
-      [TG_CUDA] = "if (atomicCAS(report, 0, site + 1) == 0) ",
-      [TG_OPENCL] = "if (atomic_cmpxchg((volatile __global int *)report, 0, site + 1) == 0) "};
+  static const char *const FIRST[] = {[TG_CPU] = "if (__sync_bool_compare_and_swap(report, 0, site + 1)) ",
+                                      [TG_CUDA] = "if (atomicCAS(report, 0, site + 1) == 0) ",
+                                      [TG_OPENCL] =
+                                          "if (atomic_cmpxchg((volatile __global int *)report, 0, site + 1) == 0) "};
   bool cpu = g->t->kind == TG_CPU;
   const char *ty = gen_type(g, t), *u = gen_type(g, dtype(DT_UINT, t.bits)), *word = gen_type(g, DT_I32),
              *name = arena_printf(g->a, "ns_index_%s", gen_suffix(g, t)),
