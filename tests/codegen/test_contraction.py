@@ -10,7 +10,7 @@ from nestsmith import te
 
 N = 64
 F = {"float32": np.float32, "float64": np.float64}
-CPU, CL = "llvm", "opencl"
+TARGETS = CPU, CL, CUDA = "llvm", "opencl", "cuda"
 
 
 def _exact_zero(m, a, b, c, d, p):
@@ -67,10 +67,10 @@ def _same(got, want, name):
     assert (_bits(got)[~nan] == _bits(want)[~nan]).all(), (name, got[got != want][:4], want[got != want][:4])
 
 
-def _program(dtype, target, families, run=True):
+def _program(dtype, target, families):
     """One program with every family: in plain loops and in vectors on a CPU, in threads on a GPU."""
     ins = [te.placeholder((N,), dtype, name=n) for n in "abcdp"]
-    cpu = target.startswith("llvm")
+    cpu = target == CPU
     outs = [
         te.compute((N,), lambda i, f=f: f(te, *(t[i] for t in ins)), name=f"o{k}_{way}")
         for k, f in enumerate(families.values())
@@ -88,9 +88,9 @@ def _program(dtype, target, families, run=True):
 
 
 def _check(dtype, target, families):
+    dev = _device(target)
     made, n = _program(dtype, target, families)
     data = _data(dtype)
-    dev = ns.device("cpu" if target.startswith("llvm") else target.split()[0], 0)
     outs = [ns.nd.array(np.zeros(N, dtype), dev) for _ in range(n)]
     made(*(ns.nd.array(x, dev) for x in data), *outs)
     ways = n // len(families)
@@ -101,11 +101,16 @@ def _check(dtype, target, families):
     return made
 
 
+def _device(target):
+    dev = ns.device("cpu" if target == CPU else target, 0)
+    if not dev.exist:
+        pytest.skip(f"no device for {target}: {dev.why_not}")
+    return dev
+
+
 @pytest.mark.parametrize("dtype", F)
-@pytest.mark.parametrize("target", [CPU, CL])
+@pytest.mark.parametrize("target", TARGETS)
 def test_families_to_the_bit(target, dtype):
-    if target == CL and not ns.device(CL, 0).exist:
-        pytest.skip("no OpenCL device")
     _check(dtype, target, FAMILIES)
 
 
@@ -114,3 +119,99 @@ def test_families_with_clang(monkeypatch):
         pytest.skip("clang is not installed")
     monkeypatch.setenv("CC", "clang")
     _check("float32", CPU, FAMILIES)
+
+
+# ---- random trees ----
+
+LEAVES = "abcdp"
+
+
+def _tree(rng, depth):
+    """A random tree of operators: ("leaf", name), ("const", number) or (operator, trees)."""
+    if depth == 0 or rng.random() < 0.1:
+        return ("const", float(rng.choice([0.1, 0.25, 3.3, -2.0, 7.0]))) if rng.random() < 0.15 else ("leaf", str(rng.choice(list(LEAVES))))
+    op = str(rng.choice(["+", "-", "*", "*", "+", "-", "neg", "abs", "min", "max", "where", "quarter", "keep"]))
+    return (op, *(_tree(rng, depth - 1) for _ in range({"neg": 1, "abs": 1, "quarter": 1, "keep": 1, "where": 4}.get(op, 2))))
+
+
+def _value(m, tree, leaf, dtype):
+    """The tree in te's operators (m is te) or in NumPy's; each operator of NumPy rounds once."""
+    op, *kids = tree
+    if op == "leaf":
+        return leaf[kids[0]]
+    if op == "const":
+        return te.const(kids[0], dtype) if m is te else F[dtype](kids[0])
+    x = [_value(m, k, leaf, dtype) for k in kids]
+    numpy = m is np
+    return {
+        "+": lambda: x[0] + x[1],
+        "-": lambda: x[0] - x[1],
+        "*": lambda: x[0] * x[1],
+        "neg": lambda: -x[0] if numpy else x[0] * te.const(-1, dtype),
+        "abs": lambda: np.abs(x[0]) if numpy else te.abs(x[0]),
+        "min": lambda: np.minimum(*x) if numpy else te.min(*x),
+        "max": lambda: np.maximum(*x) if numpy else te.max(*x),
+        "where": lambda: np.where(x[0] > x[1], x[2], x[3]) if numpy else te.if_then_else(x[0] > x[1], x[2], x[3]),
+        "quarter": lambda: x[0] / F[dtype](4) if numpy else x[0] / te.const(4, dtype),
+        "keep": lambda: x[0],
+    }[op]()
+
+
+def _random_program(dtype, target, seed, trees=12):
+    """Per tree three programs' worth of places: a stage of its own within the loop of its reader, a stage that is inlined, and what
+    follows a reduction (of small integers, so that its sum is exact in any order). Returns (built, [expected])."""
+    rng = np.random.default_rng(seed)
+    data = dict(zip(LEAVES, (rng.uniform(0.5, 10, N).astype(dtype) for _ in LEAVES), strict=True))
+    data["p"] = data["a"] * data["b"]
+    ints = rng.integers(-8, 8, (N, 16)).astype(dtype)
+    ins = {n: te.placeholder((N,), dtype, name=n) for n in LEAVES}
+    table = te.placeholder((N, 16), dtype, name="table")
+    cpu, outs, want, plans = target == CPU, [], [], []
+    for t in range(trees):
+        first, second = (_tree(rng, 3) for _ in range(2))
+        for way in ("reader's loop", "inlined", "reduction"):
+            k = te.reduce_axis((0, 16), name="k")
+            at = lambda i, of=ins: {n: x[i] for n, x in of.items()}  # noqa: E731
+            if way == "reduction":
+                mid = te.compute((N,), lambda i, k=k: te.sum(table[i, k] * table[i, k], axis=k), name=f"mid{t}r")
+            else:
+                mid = te.compute((N,), lambda i, first=first: _value(te, first, at(i), dtype), name=f"mid{t}{way[0]}")
+            out = te.compute(
+                (N,), lambda i, mid=mid, second=second: _value(te, second, {**at(i), "c": mid[i]}, dtype) + mid[i] * at(i)["b"], name=f"o{t}{way[0]}"
+            )
+            with np.errstate(all="ignore"):
+                m = (ints * ints).sum(1, dtype=dtype) if way == "reduction" else _value(np, first, data, dtype)
+                want.append((_value(np, second, {**data, "c": m}, dtype) + m * data["b"]).astype(dtype) * np.ones(N, dtype))
+            outs.append(out)
+            plans.append((way, mid, out))
+    s = te.create_schedule([o.op for o in outs])
+    for way, mid, out in plans:
+        outer, inner = s[out].split(out.op.axis[0], factor=16)
+        if not cpu:
+            s[out].bind(outer, te.thread_axis("blockIdx.x"))
+            s[out].bind(inner, te.thread_axis("threadIdx.x"))
+        if way == "inlined":
+            s[mid].compute_inline()
+        else:
+            s[mid].compute_at(s[out], outer if cpu else inner)
+        if cpu and way != "reduction":
+            s[out].vectorize(inner)
+            if way != "inlined":
+                s[mid].vectorize(mid.op.axis[0])
+    arrays = [*data.values(), ints]
+    return ns.build(s, [*ins.values(), table, *outs], target), arrays, want
+
+
+def _check_random(dtype, target, seed):
+    dev = _device(target)
+    made, arrays, want = _random_program(dtype, target, seed)
+    outs = [ns.nd.array(np.zeros(N, dtype), dev) for _ in want]
+    made(*(ns.nd.array(x, dev) for x in arrays), *outs)
+    for k, (got, w) in enumerate(zip(outs, want, strict=True)):
+        _same(got.numpy(), w, (dtype, target, seed, k))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 30))])
+@pytest.mark.parametrize("target", TARGETS)
+def test_random_trees_to_the_bit(target, seed):
+    _check_random(("float32", "float64")[seed % 2], target, seed)
