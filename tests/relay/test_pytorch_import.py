@@ -1,5 +1,6 @@
 """Models of PyTorch become networks that compute what PyTorch computes."""
 
+import math
 import sys
 
 import numpy as np
@@ -96,6 +97,7 @@ FUNCTIONS = {
     "attention, causal": _attend(is_causal=True),
     "attention, scaled": _attend(scale=0.3),
     "attention, added mask": _attend(images(5, 6)),
+    "attention, an added mask of which rows see nothing": _attend(torch.tensor([0, -math.inf, 0, 1, -math.inf])[:, None].expand(5, 6)),
     "attention, rows that see nothing": _attend(torch.arange(30).view(5, 6) % 7 > torch.arange(5)[:, None] * 2),
     "norms": (lambda x: (F.layer_norm(x, (7, 9)), F.group_norm(x, 2), F.instance_norm(x), F.rms_norm(x, (9,)), F.normalize(x, dim=1),
                          F.softmax(x, 1), F.log_softmax(x, 2), F.local_response_norm(x, 3)), (X,)),

@@ -336,8 +336,8 @@ def matmul(a, b):
 
 
 def attention(q, k, v, mask=None, causal=False, scale=None):
-    """softmax(q k^T scale + mask) v over the last two axes; a mask of truth values says what is looked at, and a row that looks
-    at nothing is 0. Fewer heads of k and v than of q are shared by groups."""
+    """softmax(q k^T scale + mask) v over the last two axes; a mask of truth values says what is looked at. A row that looks at nothing
+    (all of its mask is False, or minus infinity) is 0, as in PyTorch. Fewer heads of k and v than of q are shared by groups."""
     sq, sk, sv = shape_of(q), shape_of(k), shape_of(v)
     if len(sq) == 4 and sq[1] != sk[1]:
         k, v = relay.repeat(k, sq[1] // sk[1], 1), relay.repeat(v, sq[1] // sv[1], 1)
@@ -347,13 +347,18 @@ def attention(q, k, v, mask=None, causal=False, scale=None):
     scores = relay.multiply(scores, scalar(1 / math.sqrt(sq[-1]) if scale is None else scale, scores))
     if causal:
         mask = array(np.tril(filled((sq[-2], sk[-2]), True)))
+    looks = mask
     if mask is not None and dtype_of(mask) == "bool":
-        lowest = scalar(-1e30 if dtype_of(q) != "float16" else -6e4, scores)  # finite: no row becomes 0 / 0
-        shares = softmax(relay.where(mask, scores, lowest), -1)
-        if not (known(mask) and mask.data.any(-1).all()):
-            shares = relay.where(mask, shares, scalar(0, shares))
-    else:
-        shares = softmax(scores if mask is None else relay.add(scores, mask), -1)
+        scores = relay.where(mask, scores, scalar(-np.inf, scores))
+    elif mask is not None:
+        scores = relay.add(scores, mask)
+        if known(mask):
+            looks = array(mask.data.max(-1, keepdims=True) > -np.inf)
+        else:
+            looks = relay.greater(reduce("max", mask, [-1], True), scalar(-np.inf, mask))
+    shares = softmax(scores, -1)  # NaN in rows that look at nothing
+    if looks is not None and not (known(looks) and looks.data.any(-1).all()):
+        shares = relay.where(looks, shares, scalar(0, shares))
     y = nn.batch_matmul(relay.reshape(shares, (-1, sq[-2], sk[-2])), flat(v), transpose_b=False)
     return relay.reshape(y, (*batch, sq[-2], sv[-1]))
 
