@@ -9,11 +9,10 @@ import warnings
 import numpy as np
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+from whole_networks import computed, outputs
 
 from nestsmith import relay
 from nestsmith.error import OpNotImplemented
-from nestsmith.relay.expr import Call, Constant, Tuple, TupleGetItem, post_order, rewrite
-from nestsmith.relay.transform.fold_constant import fold
 
 KINDS = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool}
 # No functions of their arguments alone, or of what no network has.
@@ -49,20 +48,6 @@ class Applied(torch.nn.Module):
         return tuple(v for v in torch.utils._pytree.tree_leaves(out) if isinstance(v, torch.Tensor))
 
 
-def computed(mod, params, inputs):
-    """The outputs of a network: by NumPy's definitions of the operators, compiled where one has none."""
-    f = mod["main"]
-    given = [p for p in f.params if p.name_hint not in params]
-    values = {**params, **{p.name_hint: x for p, x in zip(given, inputs)}}
-    known = {id(p): Constant(values[p.name_hint]) for p in f.params}
-    body = fold(relay.transform.InferType()(relay.Function([], rewrite(f.body, lambda old, new: known.get(id(old), new)))).body)
-    if any(isinstance(e, (Call, TupleGetItem)) for e in post_order(body)):
-        from whole_networks import outputs
-
-        return outputs(mod, params, [torch.from_numpy(x) for x in inputs])
-    return [c.numbers for c in (body.fields if isinstance(body, Tuple) else [body])]
-
-
 def verdict(info, sample, build=False):
     """What becomes of one sample: "ok", "refused: why", "wrong: why", or None where PyTorch itself cannot say what it is."""
     leaves, spec = torch.utils._pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
@@ -85,8 +70,6 @@ def verdict(info, sample, build=False):
         mod, params = relay.frontend.from_pytorch(program)
         given = [v.numpy() for v in inputs]
         if build:
-            from whole_networks import outputs
-
             got = outputs(mod, params, inputs)
         else:
             got = computed(mod, params, given)

@@ -12,6 +12,8 @@ from torch import nn
 import nestsmith
 from nestsmith import IRModule, relay, transform
 from nestsmith.contrib.graph_executor import GraphModule
+from nestsmith.relay.expr import Call, Constant, Tuple, TupleGetItem, post_order, rewrite
+from nestsmith.relay.transform.fold_constant import fold
 
 WAYS = ("torch.export", "onnx dynamo", "onnx legacy")
 SIXTEEN = ("float16", "bfloat16")  # through torch.export and ToMixedPrecision
@@ -267,6 +269,18 @@ def outputs(mod, params, inputs, target="llvm"):
         g.set_input(name, x.numpy())
     g.run()
     return [g.get_output(i).numpy() for i in range(g.get_num_outputs())]
+
+
+def computed(mod, params, inputs):
+    """The outputs of a network: by NumPy's definitions of the operators, compiled where one has none."""
+    f = mod["main"]
+    given = [p for p in f.params if p.name_hint not in params]
+    values = {**params, **{p.name_hint: x for p, x in zip(given, inputs)}}
+    known = {id(p): Constant(values[p.name_hint]) for p in f.params}
+    body = fold(relay.transform.InferType()(relay.Function([], rewrite(f.body, lambda old, new: known.get(id(old), new)))).body)
+    if any(isinstance(e, (Call, TupleGetItem)) for e in post_order(body)):
+        return outputs(mod, params, [torch.from_numpy(x) for x in inputs])
+    return [c.numbers for c in (body.fields if isinstance(body, Tuple) else [body])]
 
 
 def error(got, want):

@@ -19,7 +19,7 @@ from .values import arange, array, dtype_of, filled, known, rank_of, repeated, s
 
 __all__ = [
     "as_dtype", "cast", "scalar", "round_even", "power", "clip", "reduce", "extreme", "softmax", "layer_norm", "gelu", "convolution",
-    "transposed_convolution", "pool", "matmul", "linear", "attention", "expand", "gather", "gather_elements", "triangle", "now", "scatter",
+    "transposed_convolution", "pool", "matmul", "linear", "attention", "expand", "gather", "gather_elements", "triangle", "now", "neutral", "scatter",
     "scatter_elements", "slice_axes", "pad", "resize", "softplus", "log_add_exp", "erf_based", "normalized", "activation",
 ]  # fmt: skip
 
@@ -447,16 +447,39 @@ def scatter(x, at, new, reduction="none"):
         last = relay.max(relay.where(here, order, array(0, "int32")), 1)
         got = relay.take(new, relay.maximum(relay.subtract(last, array(1, "int32")), array(0, "int32")), axis=0)
         return relay.reshape(relay.where(relay.greater(last, array(0, "int32")), got, flat), shape)
-    kind, combine, neutral = _COMBINE[reduction]
-    kind_of = dtype_of(x)
-    if not is_float(kind_of) and np.isinf(neutral):
-        neutral = np.iinfo(kind_of).max if neutral > 0 else np.iinfo(kind_of).min
-    return relay.reshape(combine(flat, reduce(kind, relay.where(here, relay.reshape(new, (1, count)), scalar(neutral, x)), [1], False)), shape)
+    kind, combine, _ = _COMBINE[reduction]
+    nothing = scalar(neutral(reduction, dtype_of(x)), x)
+    return relay.reshape(combine(flat, reduce(kind, relay.where(here, relay.reshape(new, (1, count)), nothing), [1], False)), shape)
+
+
+def neutral(reduction, dtype):
+    """What changes nothing in a combination of :func:`scatter`."""
+    value = _COMBINE[reduction][2]
+    if is_float(dtype) or not np.isinf(value):
+        return value
+    return np.iinfo(dtype).max if value > 0 else np.iinfo(dtype).min
+
+
+def _scatter_lines(x, index, new, axis, reduction):
+    """:func:`scatter_elements` for computed indices, which are compared with the places of their own line alone."""
+    shape, extent = shape_of(x), shape_of(index)[axis]
+    lift = lambda n, a: array(arange(n).reshape([-1 if b == a else 1 for b in range(len(shape) + 1)]), "int32")  # noqa: E731
+    here = relay.equal(relay.expand_dims(index, axis), lift(shape[axis], axis))
+    if reduction != "none":
+        kind, combine, _ = _COMBINE[reduction]
+        nothing = scalar(neutral(reduction, dtype_of(x)), x)
+        return combine(x, reduce(kind, relay.where(here, relay.expand_dims(new, axis), nothing), [axis + 1], False))
+    order = relay.add(lift(extent, axis + 1), array(1, "int32"))
+    last = relay.max(relay.where(here, order, array(0, "int32")), axis + 1)
+    got = relay.gather(new, axis, relay.maximum(relay.subtract(last, array(1, "int32")), array(0, "int32")))
+    return relay.where(relay.greater(last, array(0, "int32")), got, x)
 
 
 def scatter_elements(x, index, new, axis, reduction="none", what="scatter", from_end=True):
     """`x` with one element replaced (or combined) for each of `index`, which says where along `axis`."""
     shape, places = shape_of(x), shape_of(index)
+    if not known(index) and all(a == axis or m == n for a, (m, n) in enumerate(zip(places, shape))):
+        return _scatter_lines(x, wrapped(index, shape[axis], what, from_end, first=True), new, axis, reduction)
     strides = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
     base = sum(arange(p).reshape([-1 if b == a else 1 for b in range(len(shape))]) * strides[a]
                for a, p in enumerate(places) if a != axis)  # fmt: skip

@@ -20,6 +20,7 @@ from .aten import ATEN
 from .common import cast
 from .compare import Comparison
 from .onnx import from_onnx
+from .settled import settled
 from .values import Unsupported, array, dtype_of, named, shape_of
 
 __all__ = ["from_pytorch"]
@@ -299,6 +300,7 @@ def _unknown(program, table):
 
 def _prepared(torch, program, table):
     """The program as operators that have converters: others are taken apart if PyTorch can."""
+    program = settled(torch, program)
     found = open_sizes(torch, program)
     if found:
         raise OpNotImplemented(
@@ -310,7 +312,8 @@ def _prepared(torch, program, table):
     missing = None
     while missing != (now := {n.target for n in _unknown(program, table)}) and now:
         missing = now
-        parts = {t: d for t, d in torch.export.default_decompositions().items() if t in missing}
+        every = {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
+        parts = {t: d for t, d in every.items() if t in missing}
         try:
             program = program.run_decompositions(parts)
         except Exception:  # of many kinds: PyTorch cannot take them apart without data, so that they are named as missing

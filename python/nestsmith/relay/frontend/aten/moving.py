@@ -7,13 +7,14 @@ import math
 import numpy as np
 
 from ....error import OpNotImplemented
+from ....numerics import is_float
 from ... import op as relay
 from ...expr import Expr
 from ...op import nn
 from .. import common as c
 from ..values import arange, array, dtype_of, known, rank_of, repeated, shape_of
 from .promotion import Types, as_type, constant, fitting
-from .table import aten, lifted, listed, per_axis, scaled
+from .table import aten, lifted, listed, per_axis, scaled, unless_empty
 
 # ---- moving data ----
 
@@ -303,6 +304,11 @@ def _places(x, axes, index, what):
     return c.now(at)
 
 
+def _axes_before(axes):
+    """How many axes lie before those of the index tensors: none where these are apart from each other."""
+    return axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+
+
 @aten("index")
 def _index(x, indices):
     axes, index = _indices(x, indices)
@@ -313,26 +319,46 @@ def _index(x, indices):
     at = _places(x, axes, index, "index")
     y = relay.reshape(_permute(x, [*axes, *rest]), (math.prod(shape[a] for a in axes), *(shape[a] for a in rest)))
     y = relay.take(y, at, axis=0)
-    if axes != list(range(axes[0], axes[0] + len(axes))) or not axes[0]:
-        return y
-    k, before = rank_of(at), axes[0]
+    k, before = rank_of(at), _axes_before(axes)
     return _permute(y, [*range(k, k + before), *range(k), *range(k + before, rank_of(y))])
 
 
 @aten("index_put")
+@unless_empty
 def _index_put(x, indices, values, accumulate=False):
+    if any(i is not None and dtype_of(i) in ("bool", "uint8") and not known(i) for i in indices):
+        return _masked_put(x, indices, values, accumulate)
     axes, index = _indices(x, indices)
-    if axes != list(range(len(axes))):
-        raise OpNotImplemented("indices of other axes than the first ones are not supported")
-    rest = shape_of(x)[len(axes) :]
-    at, block = _places(x, axes, index, "index_put"), math.prod(rest)
-    values = c.expand(values, (*shape_of(at), *rest))
+    rest = [a for a in range(rank_of(x)) if a not in axes]
+    shape = shape_of(x)
+    at = _places(x, axes, index, "index_put")
+    k, before = rank_of(at), _axes_before(axes)
+    tail, block = [shape[a] for a in rest], math.prod(shape[a] for a in rest)
+    values = c.expand(values, (*tail[:before], *shape_of(at), *tail[before:]))
+    values = _permute(values, [*range(before, before + k), *range(before), *range(before + k, rank_of(values))])
     if block > 1:
         at = relay.add(relay.multiply(relay.reshape(at, (-1, 1)), array(block, "int32")), array(arange(block).reshape(1, -1), "int32"))
-    return c.scatter(x, c.now(at), values, "add" if accumulate else "none")
+    order = [*axes, *rest]
+    y = c.scatter(_permute(x, order), c.now(at), values, "add" if accumulate else "none")
+    return _permute(y, np.argsort(order).tolist())
+
+
+def _masked_put(x, indices, values, accumulate):
+    """One value wherever a computed mask is true."""
+    first = next(k for k, i in enumerate(indices) if i is not None)
+    mask, rank = indices[first], rank_of(x)
+    chosen = rank - rank_of(mask) + 1  # the rank of what the mask chooses
+    shape = (1,) * (chosen - rank_of(values)) + shape_of(values)
+    if sum(i is not None for i in indices) > 1 or shape[first] != 1:
+        raise OpNotImplemented("a mask that is computed from the data of the model decides how many elements there are; torch.where has fixed shapes")
+    values = relay.reshape(values, (*shape[:first], *(1,) * rank_of(mask), *shape[first + 1 :]))
+    mask = relay.reshape(c.cast(mask, "bool"), (*shape_of(mask), *(1,) * (rank - first - rank_of(mask))))
+    new = relay.add(x, values) if accumulate else values
+    return relay.where(mask, c.expand(new, shape_of(x)), x)
 
 
 @aten("scatter")
+@unless_empty
 def _scatter(x, dim, index, src, reduction="none", reduce=None):
     if reduce is not None:
         reduction = {"multiply": "mul"}.get(reduce, reduce)
@@ -355,28 +381,36 @@ def _one_hot(index, num_classes=-1):
     return relay.one_hot(index, array(1, "int64"), array(0, "int64"), num_classes, -1, "int64")
 
 
+def _along(x, axis, index):
+    """The places of an index along an axis, for every element of the others."""
+    shape = (*shape_of(x)[:axis], *shape_of(index), *shape_of(x)[axis + 1 :])
+    return c.now(c.expand(relay.reshape(index, [-1 if a == axis else 1 for a in range(rank_of(x))]), shape))
+
+
 def _by_index(what, x, dim, index, source, reduction="none", from_end=False):
     if not rank_of(x):
         return relay.reshape(_by_index(what, lifted(x), dim, index, source, reduction, from_end), ())
-    axis, index = dim % rank_of(x), lifted(index)
-    shape = (*shape_of(x)[:axis], *shape_of(index), *shape_of(x)[axis + 1 :])
-    lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
-    index = c.now(c.expand(relay.reshape(index, lift), shape))
+    axis = dim % rank_of(x)
+    index = _along(x, axis, lifted(index))
+    shape = shape_of(index)
     source = relay.reshape(source, shape) if rank_of(source) or shape == (1,) * len(shape) else c.expand(source, shape)
     return c.scatter_elements(x, index, source, axis, reduction, what, from_end)
 
 
 @aten("index_copy")
+@unless_empty
 def _index_copy(x, dim, index, source):
     return _by_index("index_copy", x, dim, index, source)
 
 
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")
+@unless_empty
 def _index_fill(x, dim, index, value):
     return _by_index("index_fill", x, dim, index, _of_type(value, x), from_end=True)
 
 
 @aten("index_add")
+@unless_empty
 def _index_add(x, dim, index, source, alpha=1):
     return _by_index("index_add", x, dim, index, as_type(scaled(source, alpha), dtype_of(x)), "add")
 
@@ -384,17 +418,49 @@ def _index_add(x, dim, index, source, alpha=1):
 aten("scatter_add")(lambda x, dim, index, src: _scatter(x, dim, index, src, "add"))
 
 
-_COMBINED = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+_COMBINED = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "mean": "add"}
 
 
 @aten("scatter_reduce.two")
+@unless_empty
 def _scatter_reduce(x, dim, index, src, reduce, include_self=True):
-    if reduce not in _COMBINED or not include_self:
-        raise OpNotImplemented("means, and results without what was there, are not supported")
-    return _scatter(x, dim, index, src, _COMBINED[reduce])
+    if not rank_of(x):
+        return relay.reshape(_scatter_reduce(lifted(x), dim, lifted(index), lifted(src), reduce, include_self), ())
+    kind = dtype_of(x)
+    if kind == "bool":
+        return c.cast(_scatter_reduce(c.cast(x, "int64"), dim, index, c.cast(src, "int64"), reduce, include_self), "bool")
+    start = x
+    if not include_self:
+        one, none = relay.ones(shape_of(index), "int32"), relay.zeros(shape_of(x), "int32")
+        hits = _scatter(none, dim, index, one, "add")
+        start = relay.where(relay.greater(hits, array(0, "int32")), c.scalar(c.neutral(_COMBINED[reduce], kind), x), x)
+    out = _scatter(start, dim, index, src, _COMBINED[reduce])
+    if reduce != "mean":
+        return out
+    if include_self:
+        hits = _scatter(relay.ones(shape_of(x), "int32"), dim, index, relay.ones(shape_of(index), "int32"), "add")
+    count = relay.cast(relay.maximum(hits, array(1, "int32")), kind)
+    return relay.divide(out, count) if is_float(kind) else relay.floor_divide(out, count)
+
+
+@aten("index_reduce")
+@unless_empty
+def _index_reduce(x, dim, index, source, reduce, include_self=True):
+    if not rank_of(x):
+        return relay.reshape(_index_reduce(lifted(x), dim, lifted(index), lifted(source), reduce, include_self), ())
+    index = _along(x, dim % rank_of(x), lifted(index))
+    return _scatter_reduce(x, dim, index, relay.reshape(source, shape_of(index)), reduce, include_self)
+
+
+@aten("put")
+@unless_empty
+def _put(x, index, source, accumulate=False):
+    at = c.wrapped(index, math.prod(shape_of(x)), "put", first=True)
+    return c.scatter(x, at, source, "add" if accumulate else "none")
 
 
 @aten("slice_scatter")
+@unless_empty
 def _slice_scatter(x, src, dim=0, start=None, end=None, step=1):
     axis = dim % rank_of(x)
     at = arange(shape_of(x)[axis])[slice(start, end, step)]

@@ -7,10 +7,10 @@ import functools
 from ... import op as relay
 from ...expr import Expr, TupleWrapper
 from .. import common as c
-from ..values import rank_of
+from ..values import rank_of, shape_of
 from .promotion import Types, promoted
 
-__all__ = ["ATEN", "aten", "each", "lifted", "listed", "per_axis", "scaled", "with_axis"]
+__all__ = ["ATEN", "aten", "each", "lifted", "listed", "per_axis", "scaled", "unless_empty", "with_axis"]
 
 ATEN: dict = {}
 
@@ -61,6 +61,21 @@ def with_axis(convert):
         return [relay.reshape(y, ()) for y in out] if isinstance(out, (list, TupleWrapper)) else relay.reshape(out, ())
 
     return wider
+
+
+def unless_empty(convert):
+    """`convert` writes the elements of tensors into its first argument, which stays as it is where one of them has none."""
+
+    @functools.wraps(convert)
+    def written(x, *args, **kwargs):
+        nothing = any(isinstance(a, Expr) and 0 in shape_of(a) for a in _flat([*args, *kwargs.values()]))
+        return x if nothing else convert(x, *args, **kwargs)
+
+    return written
+
+
+def _flat(values):
+    return [w for v in values for w in (_flat(v) if isinstance(v, (list, tuple)) else [v])]
 
 
 _multiplied = promoted(lambda x, factor: relay.multiply(x, c.scalar(factor, x)), Types("x", "factor", wide="factor"))

@@ -1,0 +1,142 @@
+"""Operators of PyTorch that models want beside the layers: family by family, in edge cases, against PyTorch. NumPy computes what was
+imported; the networks as programs are a longer test."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from whole_networks import computed, outputs
+
+from nestsmith import relay
+from nestsmith.error import OpNotImplemented
+
+
+class Module(nn.Module):
+    """Functions of the same inputs, each with results of its own."""
+
+    def __init__(self, *functions):
+        super().__init__()
+        self.functions = functions
+        self.register_buffer("mask", torch.tensor([True, False, True]))
+        self.register_buffer("counts", torch.tensor([2, 0, 1]))
+
+    def forward(self, *x):
+        return [f(self, *x) for f in self.functions]
+
+
+def imported(functions, inputs):
+    """What PyTorch makes of the functions, and the network with its weights."""
+    model = Module(*functions).eval()
+    with torch.no_grad():
+        want = [t.numpy() for t in torch.utils._pytree.tree_leaves(model(*(x.clone() for x in inputs)))]
+    mod, params = relay.frontend.from_pytorch(model, example_inputs=tuple(inputs))
+    return want, mod, params
+
+
+def compare(got, want):
+    assert len(got) == len(want)
+    for k, (g, w) in enumerate(zip(got, want)):
+        assert g.dtype == w.dtype and g.shape == w.shape, f"output {k}: {g.dtype}{g.shape}, not {w.dtype}{w.shape}"
+        np.testing.assert_allclose(g, w, rtol=2e-5, atol=2e-5, equal_nan=True, err_msg=f"output {k}")
+
+
+def written(f):
+    """`f` writes into a copy of its first input."""
+
+    def g(s, x, *more):
+        y = x.clone()
+        f(s, y, *more)
+        return y
+
+    return g
+
+
+def assign(at, value):
+    """y[at(...)] = value"""
+    return written(lambda s, y, *more: y.__setitem__(at(s, y, *more), value))
+
+
+torch.manual_seed(0)
+X, I, B = torch.randn(4, 3, 5), torch.tensor([1, 0, -1]), torch.rand(4, 3) > 0.5
+TO, SRC = torch.randint(0, 4, (6, 3, 5)), torch.randn(6, 3, 5)
+SRC[0, 0, 0], SRC[1, 1, 1] = float("nan"), float("inf")
+WHOLE = (SRC.nan_to_num(0, 0) * 5).long()
+NONE = torch.zeros(0, dtype=torch.long)
+
+FAMILIES = {
+    "without elements": ([
+        lambda s, x: torch.cat([x[..., :5] * 2, x[..., 5:]], -1),
+        lambda s, x: (x[..., 5:], x[..., 5:].sum(-1), x[..., 5:].mean(-1), x[4:].prod(0), x[4:].any(0), x[4:].all(0), x[4:].logsumexp(0)),
+        lambda s, x: (x[..., 5:] @ torch.ones(0, 2), F.pad(x[..., 5:], (1, 2), value=3.0), F.linear(x[..., 5:], torch.ones(4, 0), torch.ones(4))),
+        lambda s, x: (torch.split(x, [5, 0], 2), torch.tensor_split(x, 4, 1), torch.softmax(x[4:], -1)),
+        lambda s, x: (x.index_put((NONE,), x[4:]), x.scatter(0, NONE.expand(3, 5, 0).mT[:0], x), x.index_add(0, NONE, x[4:])),
+        lambda s, x: (torch.slice_scatter(x, x[4:], 0, 4), x.index_fill(1, NONE, 2.0), x.index_copy(0, NONE, x[4:])),
+        written(lambda s, y: (y[4:].add_(1), y[..., 5:].fill_(2.0))),
+    ], (X,)),
+    "known masks": ([
+        lambda s, x: (x[:, s.mask], x.mT[:, :, s.mask] * 2, x[:, ~s.mask], x[:, s.mask, 1], x[:, s.counts > 0]),
+        lambda s, x: (x[:, s.mask.nonzero()[:, 0]], torch.where(s.mask)[0] + x[0, 0, 0], torch.masked_select(x, s.mask[:, None])),
+        lambda s, x: (x.repeat_interleave(s.counts, 1), x[:, :, :3].repeat_interleave(s.counts, 2).sum(2)),
+        lambda s, x: (x[torch.tensor([True, False, False, True])], x[torch.arange(4) > 1], x * s.counts[0].item(),
+                      torch.unique(s.counts) + x[0, 0, :3]),
+        assign(lambda s, y: (slice(None), s.mask), 2.0),
+        written(lambda s, y: y.mT.__setitem__((slice(None), slice(None), s.mask), y.mT[:, :, :2])),
+    ], (X,)),
+    "assigned by index": ([
+        assign(lambda s, y, i, b: (slice(None), i), 2.0),
+        assign(lambda s, y, i, b: (slice(None), slice(None), i), torch.arange(12.0).view(4, 1, 3)),
+        assign(lambda s, y, i, b: (i, slice(None), i), torch.arange(9.0).view(3, 3)),
+        assign(lambda s, y, i, b: (slice(None), i, i), torch.arange(12.0).view(4, 3)),
+        assign(lambda s, y, i, b: (..., 1, i), 1.0),
+        assign(lambda s, y, i, b: b, torch.arange(5.0)),
+        assign(lambda s, y, i, b: (slice(None), b[0]), 5.0),
+        assign(lambda s, y, i, b: y > 0, -1.0),
+        lambda s, x, i, b: (x.put(i, torch.tensor([1.0, 2.0, 3.0])), x.put(i % 2, torch.tensor([1.0, 2.0, 3.0]), True)),
+        lambda s, x, i, b: F.fold(F.unfold(x[None, None, 0], 2, padding=1), (3, 5), 2, padding=1),
+        lambda s, x, i, b: x.index_put((i, i[:, None]), torch.ones(5), accumulate=True),
+    ], (X, I, B)),
+    "combined by index": ([
+        *(lambda s, x, at, src, how=how, own=own: (x.scatter_reduce(0, at, src, how, include_self=own),
+                                                 x.scatter_reduce(0, TO[:2, :2], src, how, include_self=own),
+                                                 (x * 5).long().scatter_reduce(1, at[:3, :2, :4] % 3, WHOLE, how, include_self=own))
+          for how in ("sum", "prod", "mean", "amax", "amin") for own in (True, False)),
+        *(lambda s, x, at, src, how=how: x.index_reduce(1, at[0, 0, :3] % 3, src[:4], how, include_self=False) for how in ("mean", "amax", "prod")),
+        lambda s, x, at, src: (x.scatter(0, at, src), x.scatter(0, at, 2.0), x.scatter(2, at[:4, :, :2], src), x.scatter_add(0, at, src)),
+    ], (X, TO, SRC)),
+}  # fmt: skip
+
+
+FEW = 2  # rows of each family that every run of the tests takes, in one network: exporting is what costs
+
+
+def few():
+    """The first rows of each family, and the inputs of all."""
+    functions, inputs = [], []
+    for rows, given in FAMILIES.values():
+        first = len(inputs)
+        functions += [lambda s, *x, f=f, a=first, b=first + len(given): f(s, *x[a:b]) for f in rows[:FEW]]
+        inputs += given
+    return functions, inputs
+
+
+def test_first_rows():
+    functions, inputs = few()
+    want, mod, params = imported(functions, inputs)
+    compare(computed(mod, params, [x.numpy() for x in inputs]), want)
+
+
+@pytest.mark.full
+@pytest.mark.long
+@pytest.mark.parametrize("name", FAMILIES)
+def test_programs(name):
+    want, mod, params = imported(*FAMILIES[name])
+    compare(computed(mod, params, [x.numpy() for x in FAMILIES[name][1]]), want)
+    compare(outputs(mod, params, FAMILIES[name][1]), want)
+
+
+def test_sizes_that_data_decide():
+    with pytest.raises(OpNotImplemented, match="has the shape .u0"):
+        imported([lambda s, x: x[x > 0]], [X])
+    with pytest.raises(OpNotImplemented, match="torch.where has fixed shapes"):
+        imported([written(lambda s, y: y.__setitem__((y[..., 0] > 0, I[:1]), 2.0))], [X])
