@@ -1,6 +1,7 @@
 """What tests of several rooms share: the tuning tasks of ResNet-18, processes, waiting for what happens."""
 
 import functools
+import itertools
 import os
 import pathlib
 import re
@@ -86,6 +87,32 @@ def resnet18_task(index, placeholders="placeholder", pooling="tensor"):
 def resnet18_tasks(placeholders="placeholder", pooling="tensor"):
     """ComputeDAGs of the 24 tasks, by index."""
     return [resnet18_task(i, placeholders, pooling) for i in range(len(RESNET18))]
+
+
+# ---- parameters; pytest is not there in some of the programs that tests start ----
+
+def full(*values):
+    """Values of a parameter (or of several) that are for the exhaustive runs."""
+    import pytest
+
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
+def rest_full(*values, short):
+    """Values of a parameter, of which those not in `short` are for the exhaustive runs."""
+    return [v if v in short else full(v) for v in values]
+
+
+def in_turn(*lists):
+    """All combinations of values (or tuples of values) of several parameters. In `make test` there are as many as the longest list is
+    long: each value occurs, beside the others in turn. The rest is for the exhaustive runs."""
+    short = {tuple(i % len(values) for values in lists) for i in range(max(map(len, lists)))}
+    found = []
+    for places in itertools.product(*(range(len(values)) for values in lists)):
+        picked = [values[i] for values, i in zip(lists, places)]
+        flat = tuple(x for v in picked for x in (v if isinstance(v, tuple) else (v,)))
+        found.append(flat if places in short else full(*flat))
+    return found
 
 
 # ---- programs ----

@@ -1,18 +1,12 @@
 """Small networks at every optimization level and on every device that is there, against the values wanted."""
 
 import numpy as np
-import pytest
 
 import nestsmith as ns
 from nestsmith import IRModule, auto_scheduler, relay, transform
 from nestsmith.contrib import graph_executor
 
 LEVELS = (0, 1, 2, 3)
-
-
-def rest_full(*values, short):
-    """Values of a parameter, of which those not in `short` are for the exhaustive runs."""
-    return [v if v in short else pytest.param(v, marks=pytest.mark.full) for v in values]
 
 
 def function(body):

@@ -4,10 +4,11 @@ import functools
 
 import numpy as np
 import pytest
-from levels import outputs, rest_full
+from levels import outputs
 from networks import NHWC, logits
 from relay_reference import evaluate, relative_error
 
+from helpers import rest_full
 from nestsmith import auto_scheduler, relay, transform
 from nestsmith.relay import testing as T
 from nestsmith.relay.expr import Call, post_order

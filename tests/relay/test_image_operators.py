@@ -5,10 +5,11 @@ import itertools
 import numpy as np
 import pytest
 import torch.nn.functional as F
-from levels import outputs, rest_full, same
+from levels import outputs, same
 from test_operators import T, V, small
 
 import nestsmith as ns
+from helpers import rest_full
 from nestsmith import IRModule, auto_scheduler, relay, transform
 
 nn, image = relay.nn, relay.image

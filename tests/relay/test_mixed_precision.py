@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from levels import rest_full
 from networks import SMALL, logits, numpy_params
 from relay_reference import evaluate, relative_error
 
 import nestsmith as ns
+from helpers import rest_full
 from nestsmith import IRModule, numerics, relay, transform
 from nestsmith.contrib import graph_executor
 from nestsmith.relay import testing as T

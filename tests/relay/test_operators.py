@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from levels import outputs, rest_full, same, tuned_outputs
+from levels import outputs, same, tuned_outputs
 
 import nestsmith as ns
+from helpers import rest_full
 from nestsmith import relay
 
 nn = relay.nn

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from levels import outputs, rest_full, same, tuned_outputs
+from levels import outputs, same, tuned_outputs
 from test_operators import T, V, small
 
 import nestsmith as ns
+from helpers import rest_full
 from nestsmith import IRModule, relay, transform
 
 nn = relay.nn

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tensor_core_cases import defined, policy, unwritten
 
+from helpers import full, in_turn
 from nestsmith import _core, te, topi
 from nestsmith.states import core_state
 
@@ -33,12 +34,18 @@ def kernels(state):
     return _core.candidate_source(core_state(state), _core.Target("cuda", sm=90), 0)[0].count("__global__ void")
 
 
-@pytest.mark.parametrize(("reader", "tile", "size", "count"), [
-    ("plain", 4, 12, 3), ("residual", 2, 7, 3), ("residual", 4, 14, 3), ("pool", 4, 12, 3), ("pool", 4, 14, 3), ("pool", 2, 10, 3),
-    ("windows that overlap", 4, 12, 4), ("padded", 4, 12, 4), ("dilated", 2, 8, 4), ("mean", 2, 8, 4), ("a line below", 2, 8, 4),
-    ("the greatest of a batch", 2, 8, 4),
-])  # fmt: skip
-@pytest.mark.parametrize(("by_lanes", "dtype"), [(0, "float32"), (1, "float32"), (1, "float16")])
+READERS = [  # the reader, tile, size and kernels
+    ("plain", 4, 12, 3), ("residual", 2, 7, 3), ("pool", 4, 14, 3), ("windows that overlap", 2, 8, 4), ("padded", 2, 8, 4), ("dilated", 2, 8, 4),
+    ("mean", 2, 8, 4), ("a line below", 2, 8, 4), ("the greatest of a batch", 2, 8, 4),
+]  # fmt: skip
+LARGER = [("residual", 4, 14, 3), ("pool", 4, 12, 3), ("pool", 2, 10, 3), ("windows that overlap", 4, 12, 4), ("padded", 4, 12, 4)]
+WAYS = [(1, "float16"), (1, "float32"), (0, "float32")]
+
+
+@pytest.mark.parametrize(
+    "reader,tile,size,count,by_lanes,dtype",
+    in_turn(READERS, WAYS) + [full(*x, *way) for x in LARGER for way in WAYS],
+)
 def test_tiles_are_read_whole_where_they_can_be(reader, tile, size, count, by_lanes, dtype):
     tensors = layer(size, tile, reader, batch=2, dtype=dtype)
     p, want = policy(tensors, lane_products=by_lanes), defined(tensors)
