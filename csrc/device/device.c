@@ -41,7 +41,7 @@ bool dev_query(DevType t, int id, DevInfo *out) {
 }
 
 /* The context of a GPU, and the threads of an OpenCL driver, stay with the process that opened them. */
-static bool inherited(const Device *d) { return d->made != fork_count() && d->type != DEV_CPU; }
+bool dev_inherited(const Device *d) { return d->made != fork_count() && d->type != DEV_CPU; }
 
 void dev_raise_forked(const Device *d) {
   err_raise(d->err, NS_ERR_RUNTIME,
@@ -50,7 +50,7 @@ void dev_raise_forked(const Device *d) {
 }
 
 static const DevOps *ops(Device *d) {
-  if (inherited(d)) dev_raise_forked(d);
+  if (dev_inherited(d)) dev_raise_forked(d);
   return d->ops;
 }
 
@@ -70,7 +70,7 @@ Device *dev_open(Err *e, DevType t, int id) {
 }
 
 void dev_close(Device *d) {
-  if (!d || inherited(d)) return;
+  if (!d || dev_inherited(d)) return;
   if (d->flush && !d->lost) d->ops->free(d, d->flush);
   if (d->cold) d->ops->free(d, d->cold);
   d->ops->close(d);
@@ -81,49 +81,6 @@ bool dev_lost(const Device *d) { return d->lost; }
 DevType dev_type(const Device *d) { return d->type; }
 int dev_id(const Device *d) { return d->id; }
 const DevInfo *dev_info(const Device *d) { return &d->info; }
-
-/* ---- indices out of range ---- */
-void dev_raise_index(const DevModule *m, const int32_t *report) {
-  const Manifest *man = m->man;
-  int32_t k = report[REPORT_SITE] - 1;
-  int64_t value = (int64_t)((uint64_t)(uint32_t)report[REPORT_HIGH] << 32 | (uint32_t)report[REPORT_LOW]);
-  char size[64] = "", of[300] = "an axis";
-  if (k < 0 || k >= man->n_site)
-    err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\": index %lld is out of range", man->entry, (long long)value);
-  const ManSite *s = &man->site[k];
-  if (s->from_end && value < 0) value -= s->size;
-  if (s->size) snprintf(size, sizeof size, " with size %lld", (long long)s->size);
-  if (s->of) snprintf(of, sizeof of, "axis %d of '%.200s'", (int)s->axis, s->of);
-  err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\": index %lld is out of range for %s%s (in %s)",
-            man->name ? man->name : man->entry, (long long)value, of, size, s->stage);
-}
-
-/* Reads the report of a program and clears it. false: it is empty. A program may have run in a captured graph, without a call of its module. */
-static bool take_report(DevModule *m, int32_t *word) {
-  Device *d = m->dev;
-  void *own = m->own[m->man->report];
-  if (!m->report) {
-    d->ops->download(d, word, own, REPORT_WORDS * sizeof *word);
-    if (word[REPORT_SITE]) d->ops->fill(d, own, 0, REPORT_WORDS * sizeof *word);
-    return word[REPORT_SITE] != 0;
-  }
-  if (!m->report[REPORT_SITE]) return false;
-  for (int i = 0; i < REPORT_WORDS; i++) word[i] = m->report[i];
-  m->report[REPORT_SITE] = 0;
-  return true;
-}
-
-/* After a wait for the device. Reads the reports of all programs, so that an old report cannot end a later run. */
-static void look_at_reports(Device *d) {
-  int32_t first[REPORT_WORDS], word[REPORT_WORDS];
-  const DevModule *who = NULL;
-  for (DevModule *m = d->reporting; m; m = m->reports_too) {
-    if (!take_report(m, word) || m->made_up) continue;
-    who = m;
-    memcpy(first, word, sizeof first);
-  }
-  if (who) dev_raise_index(who, first);
-}
 
 void *dev_alloc(Device *d, size_t bytes) {
   void *p = ops(d)->alloc(d, bytes ? bytes : 1);
@@ -136,7 +93,7 @@ void *dev_alloc(Device *d, size_t bytes) {
 }
 
 void dev_free(Device *d, void *p) {
-  if (p && !inherited(d)) d->ops->free(d, p);
+  if (p && !dev_inherited(d)) d->ops->free(d, p);
 }
 
 void dev_upload(Device *d, void *dst, const void *src, size_t n) {
@@ -145,7 +102,7 @@ void dev_upload(Device *d, void *dst, const void *src, size_t n) {
 
 void dev_download(Device *d, void *dst, const void *src, size_t n) {
   if (n) ops(d)->download(d, dst, src, n);
-  look_at_reports(d);
+  report_look(d);
 }
 
 void dev_copy(Device *d, void *dst, const void *src, size_t n) {
@@ -168,11 +125,11 @@ void dev_flush(Device *d) {
 
 void dev_sync(Device *d) {
   ops(d)->sync(d);
-  look_at_reports(d);
+  report_look(d);
 }
 void dev_sync_all(Device *d) {
   (ops(d)->sync_all ? ops(d)->sync_all : ops(d)->sync)(d);
-  look_at_reports(d);
+  report_look(d);
 }
 
 /* ---- modules ---- */
@@ -205,24 +162,18 @@ DevModule *dev_load(Device *d, const void *binary, size_t n, const char *manifes
   return l.m;
 }
 
-static void free_report(DevModule *m) {
-  DevModule **at = &m->dev->reporting;
-  while (*at && *at != m) at = &(*at)->reports_too;
-  if (*at) *at = m->reports_too;
-  if (m->report) m->dev->ops->shared_free(m->dev, (void *)(uintptr_t)m->report);
-}
-
 static void free_work(DevModule *m) {
-  if (m->own && m->man->report >= 0) free_report(m);
+  bool shared = m->report != NULL;
+  dev_report_free(m->report);
   for (int i = 0; m->own && i < m->man->n_work; i++)
-    if (m->own[i] && !(m->report && i == m->man->report)) dev_free(m->dev, m->own[i]);
+    if (m->own[i] && !(shared && i == m->man->report)) dev_free(m->dev, m->own[i]);
   m->report = NULL;
   m->work = NULL;
   m->own = NULL;
 }
 
 void dev_unload(DevModule *m) {
-  if (!m || inherited(m->dev)) return;
+  if (!m || dev_inherited(m->dev)) return;
   free_work(m);
   m->dev->ops->unload(m);
   arena_free(m->arena);
@@ -238,39 +189,37 @@ static void need_args(const DevModule *m, void *const *args) {
       err_raise(m->dev->err, NS_ERR_VALUE, "%s: argument %d (%s) is missing", m->man->entry, i, m->man->arg[i].name);
 }
 
-/* The report where the host sees it without a copy, if the device can. */
-static void *shared_report(DevModule *m) {
-  void *p = NULL;
-  if (ops(m->dev)->shared_new) m->report = ops(m->dev)->shared_new(m->dev, REPORT_WORDS * sizeof(int32_t), &p);
-  return m->report ? p : NULL;
-}
+static bool reports(const DevModule *m) { return m->man->report >= 0 && m->dev->type != DEV_CPU; }
 
-static void own_work(DevModule *m) {
-  if (m->own) return;
-  void **work = arena_array(m->arena, void *, m->man->n_work + 1);
+static void own_body(void *arg) {
+  DevModule *m = arg;
+  if (reports(m)) m->report = dev_report_new(m);
   for (int i = 0; i < m->man->n_work; i++) {
-    if (i == m->man->report && (work[i] = shared_report(m))) continue;
-    work[i] = ops(m->dev)->alloc(m->dev, (size_t)(m->man->work[i].bytes ? m->man->work[i].bytes : 1));
-    if (!work[i]) {
-      while (i-- > 0)
-        if (!(m->report && i == m->man->report)) dev_free(m->dev, work[i]);
-      if (m->report) ops(m->dev)->shared_free(m->dev, (void *)(uintptr_t)m->report);
-      m->report = NULL;
-      err_raise(m->dev->err, NS_ERR_MEMORY, "%s: cannot allocate its workspaces on the device", m->man->entry);
+    size_t bytes = (size_t)(m->man->work[i].bytes ? m->man->work[i].bytes : 1);
+    if (m->report && i == m->man->report) {
+      m->own[i] = dev_report_memory(m->report);
+      continue;
     }
+    m->own[i] = ops(m->dev)->alloc(m->dev, bytes);
+    if (!m->own[i])
+      err_raise(m->dev->err, NS_ERR_MEMORY, "%s: cannot allocate its workspaces on the device", m->man->entry);
+    dev_fill(m->dev, m->own[i], 0, bytes);
   }
-  for (int i = 0; i < m->man->n_work; i++)
-    if (!(m->report && i == m->man->report)) dev_fill(m->dev, work[i], 0, (size_t)m->man->work[i].bytes);
-  m->own = work;
-  if (m->man->report < 0 || m->dev->type == DEV_CPU) return;
-  m->reports_too = m->dev->reporting;
-  m->dev->reporting = m;
+}
+static void own_undo(void *m) { free_work(m); }
+
+void *const *dev_work(DevModule *m) {
+  if (m->own) return m->own;
+  m->own = arena_array(m->arena, void *, m->man->n_work + 1);
+  err_guard(m->dev->err, own_body, own_undo, m);
+  return m->own;
 }
 
 static void ready(DevModule *m, void *const *args) {
   need_args(m, args);
-  own_work(m);
-  m->work = m->own;
+  report_run();
+  m->work = dev_work(m);
+  if (m->report) dev_report_begin(m->report);
 }
 
 void dev_run(DevModule *m, void *const *args) {
@@ -280,6 +229,7 @@ void dev_run(DevModule *m, void *const *args) {
 
 void dev_run_in(DevModule *m, void *const *args, void *const *work) {
   need_args(m, args);
+  report_run();
   m->work = work;
   ops(m->dev)->run(m, args);
 }
@@ -419,8 +369,11 @@ DevGraph *dev_graph_end(Device *d, int *early) {
   return ops(d)->graph_end(d, early);
 }
 
-void dev_graph_launch(Device *d, DevGraph *g) { ops(d)->graph_launch(d, g); }
+void dev_graph_launch(Device *d, DevGraph *g) {
+  report_run();
+  ops(d)->graph_launch(d, g);
+}
 
 void dev_graph_free(Device *d, DevGraph *g) {
-  if (g && !inherited(d)) d->ops->graph_free(d, g);
+  if (g && !dev_inherited(d)) d->ops->graph_free(d, g);
 }

@@ -34,7 +34,7 @@ const DevInfo *dev_info(const Device *d);
 void *dev_alloc(Device *d, size_t bytes); /* 256-byte aligned; raises NS_ERR_MEMORY with sizes */
 void dev_free(Device *d, void *p);
 void dev_upload(Device *d, void *dst, const void *src, size_t n);
-/* Waits. As dev_sync and dev_sync_all it raises NS_ERR_RUNTIME if a program has met an index out of range. */
+/* Waits. As dev_sync and dev_sync_all it raises NS_ERR_RUNTIME if a program that this thread ran has met an index out of range. */
 void dev_download(Device *d, void *dst, const void *src, size_t n);
 void dev_copy(Device *d, void *dst, const void *src, size_t n);
 void dev_fill(Device *d, void *dst, int byte, size_t n);
@@ -53,6 +53,14 @@ Device *dev_module_device(const DevModule *m);
 void dev_run(DevModule *m, void *const *args);
 /* As dev_run, with memory of the caller as workspaces, which must stay until the run has ended. */
 void dev_run_in(DevModule *m, void *const *args, void *const *work);
+void *const *dev_work(DevModule *m); /* the workspaces of dev_run */
+/* A report of indices (program.h) for runs of a GPU's module with other workspaces than its own: one workspace of theirs is its memory.
+ * dev_report_begin says, before a run, that it is this thread's. */
+typedef struct DevReport DevReport;
+DevReport *dev_report_new(DevModule *m);
+void dev_report_free(DevReport *r); /* before the module is unloaded */
+void *dev_report_memory(const DevReport *r);
+void dev_report_begin(DevReport *r);
 double dev_time(DevModule *m, void *const *args, int number,
                 bool flush_l2); /* mean seconds of `number` runs, device timer; CPU: monotonic clock */
 /* As dev_time, but the arguments with a bit in `cold` move through `bytes` bytes of memory from run to run, as the weights

@@ -49,7 +49,7 @@ struct Device {
   uint8_t flushes; /* what it is filled with */
   char *cold; /* memory through which cold arguments move, allocated at first use */
   size_t cold_bytes, cold_at;
-  DevModule *reporting; /* GPU: list of the programs with a report */
+  DevReport *reports; /* of a GPU */
 };
 
 struct DevModule {
@@ -65,18 +65,19 @@ struct DevModule {
   void **set_args;
   const void *set_pool;
   uint64_t set_cold;
-  /* GPU: the report as the host sees it (NULL: it must be copied); the next program with a report; inputs are made up, so that the report is
-   * ignored */
-  volatile int32_t *report;
-  DevModule *reports_too;
-  bool made_up;
+  DevReport *report; /* GPU: of the own workspaces */
+  bool made_up; /* inputs are made up: reports are ignored */
 };
 
 /* What to do in a forked child, where the driver of the parent is of no use. */
 #define FORK_REMEDY                                                                                                    \
   "start children with multiprocessing.get_context(\"spawn\") or \"forkserver\", or use the device in the child alone"
 NS_NORETURN void dev_raise_forked(const Device *d);
+bool dev_inherited(const Device *d); /* opened by a parent of this process, and of no use here */
+/* report.c */
 NS_NORETURN void dev_raise_index(const DevModule *m, const int32_t *report); /* a program's report that says so */
+void report_run(void);       /* this thread begins a run */
+void report_look(Device *d); /* after a wait; raises NS_ERR_RUNTIME with the index of a run that this thread has to hear of */
 
 /* Each raises if the library or the device is missing. */
 void cpu_open(Device *d);

@@ -15,6 +15,7 @@
 typedef struct {
   DevModule *module;
   void **args, **work; /* work: NULL: the program's own */
+  DevReport *report;   /* of these runs; NULL: none, or a CPU's */
   int32_t n_args, node;
 } Launch;
 
@@ -143,6 +144,24 @@ static void init_memory(GraphExec *x) {
   }
 }
 
+/* Runs of a GPU's module have the module's workspaces, but a report of the network's own: two networks may share the module. */
+static void init_report(GraphExec *x, Launch *s) {
+  const Manifest *m = dev_manifest(s->module);
+  dev_report_free(s->report);
+  s->report = NULL;
+  s->work = NULL;
+  if (m->report < 0) return;
+  void *const *work = dev_work(s->module);
+  s->work = arena_array(x->arena, void *, m->n_work);
+  for (int k = 0; k < m->n_work; k++) s->work[k] = work[k];
+  s->report = dev_report_new(s->module);
+  s->work[m->report] = dev_report_memory(s->report);
+}
+
+static void init_reports(GraphExec *x) {
+  for (int i = 0; dev_type(x->d) != DEV_CPU && i < x->n_steps; i++) init_report(x, &x->step[i]);
+}
+
 static void init(void *arg) {
   Init *in = arg;
   GraphExec *x = in->x;
@@ -164,6 +183,7 @@ static void init(void *arg) {
       if (n->kind == GN_CALL || x->needed[n->first]) x->needed[n->in[k]] = true;
   }
   init_memory(x);
+  init_reports(x);
   prepare(x);
 }
 
@@ -179,6 +199,7 @@ GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, voi
 void graph_exec_free(GraphExec *x) {
   if (!x) return;
   forget_capture(x);
+  for (int i = 0; i < x->n_steps; i++) dev_report_free(x->step[i].report);
   for (int i = 0; i < x->n_held; i++) dev_free(x->d, x->held[i]);
   arena_free(x->arena);
   free(x);
@@ -263,6 +284,7 @@ void graph_exec_use(GraphExec *x, const char *func, DevModule *m) {
         s->module = m;
     }
   err_check(x->e, found > 0, "no node of the network calls %s", func);
+  init_reports(x);
   x->overlap = true; /* what failed may have been the old one's */
   prepare(x);
 }
@@ -373,6 +395,8 @@ static void capture(GraphExec *x) {
 }
 
 static void run(GraphExec *x) {
+  for (int i = 0; i < x->n_steps; i++)
+    if (x->step[i].report) dev_report_begin(x->step[i].report);
   if (!x->captured && x->replay && x->runs >= 1) capture(x);
   if (x->captured)
     dev_graph_launch(x->d, x->captured);
