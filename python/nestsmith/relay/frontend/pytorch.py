@@ -29,6 +29,7 @@ __all__ = ["from_pytorch"]
 _LIKE = {f"aten::{n}" for n in ("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like")}
 _NOTHING = {f"aten::{n}" for n in ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
                                    "sym_constrain_range_for_size")}  # fmt: skip
+OF_CONVERTERS = ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError  # what converters raise
 _INLINE = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}  # where in the arguments the wrapped part is
 _WITHOUT_MEANING = {"layout", "device", "pin_memory", "memory_format", "generator", "non_blocking"}
 
@@ -93,7 +94,7 @@ def from_pytorch(
         script_module = bound(torch, script_module, _examples(torch, infos, example_inputs, "an exported program with open sizes"), {})
     names = [name for name, _, _ in infos] if infos else None
     table = {**ATEN, **(custom_convert_map or {})}
-    program = _Program(torch, _prepared(torch, script_module, table), table)
+    program = Program(torch, _prepared(torch, script_module, table), table)
     with budget.importing(limits):
         mod, params = program.network(names, infos, freeze_params)
     if check is not False:
@@ -175,7 +176,7 @@ def bound(torch, program, args, kwargs):
     taken = [k for k in program.graph_signature.user_inputs if isinstance(k, str) and isinstance(values.get(k), torch.Tensor)]
     for name, x in zip(taken, left):
         if x.dtype != values[name].dtype:
-            raise ValueError(f"input {name!r} is given as {_dtype(x.dtype)}; the exported program takes {_dtype(values[name].dtype)}")
+            raise ValueError(f"input {name!r} is given as {dtype_name(x.dtype)}; the exported program takes {dtype_name(values[name].dtype)}")
     for i, x in zip(places, left):
         leaves[i] = x
     args, kwargs = tree.tree_unflatten(leaves, spec)
@@ -290,12 +291,36 @@ def _entangled(program):
     return False
 
 
+def is_known_operator(node, table=ATEN):
+    """Whether there is a converter for the operator of a node. That may still refuse what the node asks for."""
+    if node.target is operator.getitem:
+        return True
+    return is_only_check(node) or _key(node.target) in _INLINE or _converter(table, node.target) is not None
+
+
+def is_only_check(node):
+    """Whether a node computes nothing."""
+    return _key(node.target) in _NOTHING
+
+
+def is_random(torch, node):
+    """Whether the operator of a node may draw random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
 def _unknown(program, table):
     """Nodes without a converter."""
     known = _known_nodes(program)
-    return [n for n in program.graph.nodes
-            if n.op == "call_function" and n not in known and n.target is not operator.getitem and _key(n.target) not in _NOTHING | set(_INLINE)
-            and _converter(table, n.target) is None]  # fmt: skip
+    return [n for n in program.graph.nodes if n.op == "call_function" and n not in known and not is_known_operator(n, table)]
+
+
+def decompositions(torch, table=ATEN):
+    """{operator: function that computes it by others} of operators that have no converter. Random operators stay as they are, so that
+    they draw what they draw in eager mode."""
+    parts = torch.export.default_decompositions()
+    return {
+        op: f for op, f in parts.items() if _converter(table, op) is None and torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
+    }
 
 
 def _prepared(torch, program, table):
@@ -321,7 +346,7 @@ def _prepared(torch, program, table):
     return program
 
 
-class _Program:
+class Program:
     """An exported program while it is read."""
 
     def __init__(self, torch, program, table):
@@ -337,7 +362,7 @@ class _Program:
             missing.add(f"{n.target}{control}", _label(n))
         known = _known_nodes(self.program)
         for n in known:
-            if self.torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()):
+            if is_random(self.torch, n):
                 missing.add(f"{n.target} (random)", _label(n))
         missing.check()
         kinds = self.torch.export.graph_signature.OutputKind
@@ -386,7 +411,7 @@ class _Program:
 
     def _input(self, node, name, infos):
         value = node.meta["val"]
-        dims, kind = list(value.shape), _dtype(value.dtype)
+        dims, kind = list(value.shape), dtype_name(value.dtype)
         for n, shape, dtype in infos:
             if n == name and (shape, dtype) != (tuple(dims), kind):
                 raise ValueError(f"input_infos says that {name!r} is {dtype}{list(shape)}; the model says {kind}{dims}")
@@ -415,7 +440,7 @@ class _Program:
             return tensor
         place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride()) if tensor.numel() else id(tensor)
         if place not in self.variables:
-            self.variables[place] = var(spec.target, shape=tuple(tensor.shape), dtype=_dtype(tensor.dtype))
+            self.variables[place] = var(spec.target, shape=tuple(tensor.shape), dtype=dtype_name(tensor.dtype))
             self.values[spec.target] = tensor.cpu().numpy()
         return self.variables[place]
 
@@ -427,7 +452,7 @@ class _Program:
             return value
         key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), value._version)
         if key not in self.constants:
-            e = array(_numpy(value).copy(), _dtype(value.dtype))  # a later node may write to it
+            e = array(_numpy(value).copy(), dtype_name(value.dtype))  # a later node may write to it
             self.constants[key] = e, value  # kept, so that its address stays its own
         return self.constants[key][0]
 
@@ -464,14 +489,14 @@ class _Program:
         if not _has(Expr, [args, kwargs]):
             for made in self.torch.utils._pytree.tree_leaves(node.meta.get("val")):
                 if isinstance(made, self.torch.Tensor):
-                    budget.room(made.shape, _dtype(made.dtype))
+                    budget.room(made.shape, dtype_name(made.dtype))
             with self.torch.no_grad():
                 return node.target(*args, **kwargs)
         try:
             out = self._convert(node, args, kwargs)
         except OpNotImplemented as e:
             raise OpNotImplemented(f"{node.target} {_label(node)!r}: {e}") from None
-        except (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError) as e:
+        except OF_CONVERTERS as e:
             raise ValueError(f"{node.target} {_label(node)!r}: {e}") from e
         self.made[node] = out
         if _writes(node):
@@ -514,7 +539,7 @@ class _Program:
         if isinstance(out, list) and not isinstance(value, (list, tuple)):
             out = out[0]  # PyTorch's and ours differ in the results that nobody reads
         if _writes(node) and isinstance(out, Expr) and value is not None:
-            out = cast(out, _dtype(value.dtype))  # what is written to keeps its type
+            out = cast(out, dtype_name(value.dtype))  # what is written to keeps its type
         for o, v in zip(out, value) if isinstance(out, list) else [(out, value)]:
             if isinstance(o, Expr):
                 self._fits(o, v)
@@ -522,9 +547,9 @@ class _Program:
 
     def _fits(self, e, value):
         infer_type(e)
-        if value is not None and (shape_of(e), dtype_of(e)) != (tuple(value.shape), _dtype(value.dtype)):
+        if value is not None and (shape_of(e), dtype_of(e)) != (tuple(value.shape), dtype_name(value.dtype)):
             raise ValueError(
-                f"the converter makes {dtype_of(e)}{list(shape_of(e))}, PyTorch {_dtype(value.dtype)}{list(value.shape)}"
+                f"the converter makes {dtype_of(e)}{list(shape_of(e))}, PyTorch {dtype_name(value.dtype)}{list(value.shape)}"
             )
 
     def _arguments(self, v):
@@ -532,7 +557,7 @@ class _Program:
             return {k: self._arguments(x) for k, x in v.items()}
         if isinstance(v, (list, tuple)):
             return [self._arguments(x) for x in v]
-        return _dtype(v) if isinstance(v, self.torch.dtype) else self.expression(v)
+        return dtype_name(v) if isinstance(v, self.torch.dtype) else self.expression(v)
 
     # ---- comparing ----
 
@@ -592,7 +617,7 @@ def _has(kind, v):
     return any(_has(kind, x) for x in v.values()) if isinstance(v, dict) else isinstance(v, kind)
 
 
-def _dtype(kind):
+def dtype_name(kind):
     """Our name of an element type of PyTorch."""
     name = {"half": "float16"}.get(str(kind).removeprefix("torch."), str(kind).removeprefix("torch."))
     if name.startswith(("complex", "float8", "q", "bits")):
