@@ -252,7 +252,7 @@ def test_an_interrupted_training_changes_nothing(task, measured, kind):
     def stop(*_):
         raise KeyboardInterrupt
 
-    times = 24 if kind == "trees" else 6  # longer than the 50 ms between two looks for signals
+    times = 24 if kind == "trees" else 2  # longer than the 50 ms between two looks for signals
     learner, whole = trained(times)
     learner.train(1)
     complete = whole()

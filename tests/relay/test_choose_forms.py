@@ -77,6 +77,9 @@ def test_weights_that_are_inputs_keep_the_closed_form():
     assert not any(t.variants for t in tasks) and any("winograd_without" in t.desc for t in tasks)
 
 
+FEW = {"evolutionary_search_population": 64, "sample_init_min_population": 16}  # candidates that the search looks at
+
+
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
     """(module, parameters, task, log) of a layer of which both forms are measured on this CPU."""
@@ -89,7 +92,8 @@ def tuned(tmp_path_factory):
     tuner = TaskScheduler(tasks, weights, callbacks=[])
     runner = auto_scheduler.LocalRunner(repeat=1, min_repeat_ms=5)
     tuner.tune(auto_scheduler.TuningOptions(24, num_measures_per_round=8, runner=runner,
-                                            measure_callbacks=[auto_scheduler.RecordToFile(log)], verbose=0))  # fmt: skip
+                                            measure_callbacks=[auto_scheduler.RecordToFile(log)], verbose=0),
+               search_policy_params=FEW)  # fmt: skip
     assert tuner.layers == 1 and len(tuner.tasks) == 1 + len(tasks[0].variants) and all(tuner.task_trials)
     assert sum(tuner.task_trials) == 24 and tuner.task_trials[0] >= 8
     assert tuner.cur_score == 2 * min(tuner.best_costs) == 2 * tuner.layer_costs[0]
@@ -143,7 +147,7 @@ def test_a_run_goes_on_with_all_forms(tuned):
     mod, params, task, log = tuned
     tuner = TaskScheduler([task], [2], load_log_file=log, callbacks=[])
     runner = auto_scheduler.LocalRunner(repeat=1, min_repeat_ms=5)
-    tuner.tune(auto_scheduler.TuningOptions(4, num_measures_per_round=4, runner=runner, verbose=0))
+    tuner.tune(auto_scheduler.TuningOptions(4, num_measures_per_round=4, runner=runner, verbose=0), search_policy_params=FEW)
     assert tuner.restored == 24 and tuner.ct == 4
 
 
@@ -151,7 +155,7 @@ def test_compile_measures_them(tmp_path):
     mod, params = layers(14, 32, 32)
     with transform.PassContext(config={"relay.winograd": "never"}):
         one = ns.compile((mod, params), target="llvm", trials=2, log=tmp_path / "direct.json", verbose=0)
-    all_forms = ns.compile((mod, params), target="llvm", trials=12, log=tmp_path / "log.json", verbose=0)
+    all_forms = ns.compile((mod, params), target="llvm", trials=8, log=tmp_path / "log.json", verbose=0)
     keys = {json.loads(line)["i"][0][0] for line in open(tmp_path / "log.json")}
     assert len(keys) >= 2 and len({json.loads(line)["i"][0][0] for line in open(tmp_path / "direct.json")}) == 1
     x = RNG.standard_normal((1, 14, 14, 32)).astype("float32")

@@ -3,20 +3,22 @@
 import pytest
 from whole_networks import FULL, FULL_16, LIMITS, SIXTEEN, SMALL, WAYS, errors
 
+from helpers import in_turn
+
 
 def judge(found, ways):
     assert tuple(found) == tuple(ways)
     assert all(e is None or e < LIMITS[way] for way, both in found.items() for e in both), found
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_small(name):
-    judge(errors(SMALL[name]), WAYS)
+@pytest.mark.parametrize("name,way", in_turn(list(SMALL), WAYS))
+def test_small(name, way):
+    judge(errors(SMALL[name], (way,)), (way,))
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_small_in_16_bits(name):
-    judge(errors(SMALL[name], SIXTEEN), SIXTEEN)
+@pytest.mark.parametrize("name,way", in_turn(list(SMALL), SIXTEEN))
+def test_small_in_16_bits(name, way):
+    judge(errors(SMALL[name], (way,)), (way,))
 
 
 @pytest.mark.full

@@ -501,7 +501,7 @@ def test_tuning_survives(team, tmp_path, faults):
         log = str(tmp_path / f"{key}{number}.json")
         port = fleet.link.port if key == "b" else fleet.port
         runner = auto_scheduler.RPCRunner(key, "127.0.0.1", port, number % 3, n_parallel=2, min_repeat_ms=1, wait_limit=120)
-        policy = auto_scheduler.SketchPolicy(task, verbose=0)
+        policy = auto_scheduler.SketchPolicy(task, verbose=0, params={"sample_init_min_population": 12})
         inputs = [auto_scheduler.MeasureInput(task, s) for s in policy.sample_initial_population()[:12]]
         builder = auto_scheduler.LocalBuilder(n_parallel=1)
         results = runner.run(inputs, builder.build(inputs, 0), 0)

@@ -105,7 +105,7 @@ def test_nearly_all_samples_are_valid(name):
     assert lowered_share(p) >= 0.9
 
 
-@pytest.mark.parametrize("index", range(24))
+@pytest.mark.parametrize("index", helpers.rest_full(*range(24), short=(0, 1, 4, 9, 10, 13, 20, 22)))  # one of each kind and size
 def test_nearly_all_samples_of_resnet18_are_valid(index):
     p = policy(helpers.resnet18_task(index, "p", "pool"), CUDA, seed=index)
     shares = p.sample_shares(200)
@@ -198,7 +198,7 @@ def tiles(states):
     return {tuple(tuple(x[4]) for x in steps(s) if x[0] == "SP")[:3] for s in states}
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=3, deadline=None, derandomize=True)
 @given(st.sampled_from([4, 6, 8]), st.sampled_from([3, 4]), st.sampled_from([2, 3]), st.sampled_from([2, 4]))
 def test_every_valid_tile_is_drawn(n, m, k, warp):
     hw = device(threads=12, shared=96, vthread=2, warp=warp)
@@ -287,7 +287,7 @@ def test_samples_and_mutants_compute_the_same(name):
     given_ = [rng.integers(-3, 4, s).astype("float32") for s in shapes[:-1]]
     plain = [*given_, np.zeros(shapes[-1], "float32")]
     _core.interp_dag(dag, plain)
-    for s in states[:: max(1, len(states) // 6)] + mutants:
+    for s in states[:: max(1, len(states) // 4)] + mutants[:4]:
         out = [*given_, np.full(shapes[-1], np.nan, "float32")]
         report = _core.interp(s, "cuda", out)
         assert not report["findings"], (report["findings"], s.text())

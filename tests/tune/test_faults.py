@@ -52,13 +52,13 @@ def test_bad_programs_and_a_failing_compiler(tmp_path):
     cc.write_text(COMPILER.replace("@NAME@", "int32_t ns_program_"))
     cc.chmod(cc.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "count").mkdir()
-    p = start(tmp_path, 27, env={"CC": str(cc), "COUNT": str(tmp_path / "count")})
+    p = start(tmp_path, 18, env={"CC": str(cc), "COUNT": str(tmp_path / "count")})
     out, _ = finish(p, tmp_path)
     errors = [e for _, e in records(tmp_path)]
     kinds = auto_scheduler.MeasureErrorNo
-    assert len(errors) == 27 and "end 27" in out
+    assert len(errors) == 18 and "end 18" in out
     assert {kinds.COMPILE_HOST, kinds.RUNTIME_DEVICE, kinds.RUN_TIMEOUT} <= set(errors), (out, errors)
-    assert errors.count(0) >= 16
+    assert errors.count(0) >= 10
 
 
 def test_a_killed_worker_costs_one_candidate(tmp_path):
@@ -138,7 +138,7 @@ def test_ctrl_c_at_random_moments(tmp_path, times):
     assert before
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.full)])
 def test_killed_in_mid_write(tmp_path, times):
     """kill -9 while a batch is being written: half a last line is read over, nothing else is lost, resuming works."""
     extra = TORN + 'import random; tear("log.json", random.Random(int(os.environ["SEED"])), 5)'
