@@ -62,6 +62,8 @@ X, I, B = torch.randn(4, 3, 5), torch.tensor([1, 0, -1]), torch.rand(4, 3) > 0.5
 TO, SRC = torch.randint(0, 4, (6, 3, 5)), torch.randn(6, 3, 5)
 SRC[0, 0, 0], SRC[1, 1, 1] = float("nan"), float("inf")
 WHOLE = (SRC.nan_to_num(0, 0) * 5).long()
+GROUPS, TABLE = torch.randn(3, 8, 4), torch.randn(6, 4)
+INF, NAN, S = float("inf"), float("nan"), torch.special
 NONE = torch.zeros(0, dtype=torch.long)
 
 FAMILIES = {
@@ -104,6 +106,47 @@ FAMILIES = {
         *(lambda s, x, at, src, how=how: x.index_reduce(1, at[0, 0, :3] % 3, src[:4], how, include_self=False) for how in ("mean", "amax", "prod")),
         lambda s, x, at, src: (x.scatter(0, at, src), x.scatter(0, at, 2.0), x.scatter(2, at[:4, :, :2], src), x.scatter_add(0, at, src)),
     ], (X, TO, SRC)),
+    "chosen by data": ([
+        lambda s, x, b, r, o: (x.masked_scatter(b[..., None], torch.arange(60.0)), x[0].masked_scatter(b[:3, :1], x[1:]),
+                                     r.masked_scatter(o[:1] > 3, NONE.float())),
+        lambda s, x, b, r, o: (F.grouped_mm(r.view(-1)[:40].view(5, 8), GROUPS, offs=o + 1),
+                                     F.grouped_mm(r.view(-1)[:16].view(2, 8), GROUPS, offs=o // 2)),
+        lambda s, x, b, r, o: (torch.histc(r, 10, -1, 1.5), torch.histc(x, 7), torch.histc(x * 0 + 2, 4), r.long().float().histc(4, 0, 3)),
+        lambda s, x, b, r, o: (x.long().mode(), x[0].round().mode(0, True), r.round().mode(0), x[0, 0, 0].mode(), (x / 0).mode(2)),
+        lambda s, x, b, r, o: x.masked_select(s.mask[:, None]),
+    ], (X, B, torch.randn(5, 11), torch.tensor([2, 2, 4], dtype=torch.int32))),
+    "bags": ([
+        *(lambda s, i, o, w, how=how: (F.embedding_bag(i, TABLE, o, mode=how, padding_idx=3), F.embedding_bag(i[:10].view(2, 5), TABLE, mode=how),
+                                       F.embedding_bag(i, TABLE, o, mode=how, include_last_offset=True)) for how in ("max", "mean", "sum")),
+        lambda s, i, o, w: F.embedding_bag(i, TABLE, o, mode="sum", per_sample_weights=w),
+    ], (torch.randint(0, 6, (11,)), torch.tensor([0, 2, 2, 7, 11]), torch.rand(11))),
+    "places of maxima": ([
+        lambda s, x: (F.max_pool2d(x, 3, 2, 1, 2, True, True), F.max_pool1d(x[0], 3, return_indices=True)),
+        lambda s, x: (F.adaptive_max_pool2d(x, (3, 4), return_indices=True), F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2,
+                                                                                            output_size=x.shape[2:])),
+        lambda s, x: (F.max_pool3d(x, 2, return_indices=True), F.adaptive_max_pool1d(x[0], 4, return_indices=True),
+                      F.max_unpool1d(*F.max_pool1d(x[0], 2, return_indices=True), 2, output_size=(9,)),
+                      F.max_pool2d(x.round(), 3, return_indices=True)),
+    ], (torch.randn(2, 3, 8, 9),)),
+    "statistics of the data": ([
+        lambda s, x: (F.batch_norm(x, None, None, X[0, :, 0], X[1, :, 0], True), F.batch_norm(x[:, :, 0, 0], None, None, training=True)),
+        lambda s, x: torch.ops.aten._native_batch_norm_legit_functional(x, None, X[0, :, 0], X[1, :, 0], X[2, :, 0], True, 0.1, 1e-5),
+        lambda s, x: (torch.native_layer_norm(x, (8, 9), None, None, 1e-5), torch.native_group_norm(x, None, None, 2, 3, 72, 3, 1e-5)),
+        lambda s, x: torch.ops.aten._native_batch_norm_legit.no_stats(x, None, X[0, :, 0], True, 0.1, 1e-5),
+    ], (torch.randn(2, 3, 8, 9),)),
+    "three axes, three operands": ([
+        lambda s, x, g, a: (F.grid_sample(x, g, align_corners=False), F.bilinear(a, a, torch.arange(32.0).view(2, 4, 4) / 9, a[0, :2])),
+        lambda s, x, g, a: F.grid_sample(x, g, "nearest", "reflection", True),
+        *(lambda s, x, g, a, beyond=beyond: F.grid_sample(x, g, "bilinear", beyond, True) for beyond in ("border", "reflection")),
+    ], (torch.randn(2, 3, 4, 5, 6), torch.rand(2, 3, 4, 2, 3) * 2.6 - 1.3, torch.randn(3, 4))),
+    "special functions": ([
+        lambda s, z, u: (z.lgamma(), z.digamma(), torch.frexp(z), u.double().erfinv(), (u.nan_to_num() * 9).long().lgamma()),
+        lambda s, z, u: (torch.special.ndtri((u + 1) / 2), torch.special.zeta(z, 2 - z), torch.polygamma(2, u * 9)),
+        lambda s, z, u: (S.i0(u * 40), S.i0e(z), S.i1(u * 40), S.i1e(z), S.log_ndtr(z), S.erfcx(u * 9), S.spherical_bessel_j0(u * 9)),
+        lambda s, z, u: (S.bessel_j0(u * 30), S.bessel_j1(u * 30), S.bessel_y0(u * 30), S.bessel_y1(u * 30), S.modified_bessel_k0(u * 30)),
+        lambda s, z, u: (S.modified_bessel_k1(u * 30), S.scaled_modified_bessel_k0(u * 30), S.scaled_modified_bessel_k1(u * 30)),
+    ], (torch.tensor([-1e30, -5.5, -3, -2.5, -1, -0.3, -1e-20, -0.0, 0, 1e-20, 0.3, 0.5, 1, 1.5, 2, 2.0001, 5, 30, 1e5, 1e30, INF, -INF, NAN]),
+        torch.tensor([-1, -0.999999, -0.5, -1e-10, -0.0, 0, 1e-20, 0.3, 0.7, 0.99, 0.9999999, 1, NAN]))),
 }  # fmt: skip
 
 
@@ -124,6 +167,17 @@ def test_first_rows():
     functions, inputs = few()
     want, mod, params = imported(functions, inputs)
     compare(computed(mod, params, [x.numpy() for x in inputs]), want)
+
+
+PROJECTED = [nn.LSTM(5, 6, 2, proj_size=4, bidirectional=True, batch_first=True), nn.LSTM(5, 6, proj_size=4, bias=False)]
+
+
+def test_projections():
+    for layer in PROJECTED:
+        x, layer = torch.randn(2, 3, 5), layer.eval()
+        with torch.no_grad():
+            want = [t.numpy() for t in torch.utils._pytree.tree_leaves(layer(x))]
+        compare(computed(*relay.frontend.from_pytorch(layer, example_inputs=(x,)), [x.numpy()]), want)
 
 
 @pytest.mark.full

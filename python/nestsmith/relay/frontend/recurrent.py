@@ -80,7 +80,8 @@ _STEP = {"RNN": _rnn, "LSTM": _lstm, "GRU": _gru}
 
 
 def recurrent(n):
-    """Y (steps, directions, batch, hidden), the last hidden state, and for LSTM the last cell state."""
+    """Y (steps, directions, batch, hidden), the last hidden state, and for LSTM the last cell state. A ninth input (directions,
+    projected, hidden), which ONNX does not have, projects hidden states."""
     x = n.input(0)
     x = relay.transpose(x, [1, 0, 2]) if n.get("layout") else x
     steps, batch, width = shape_of(x)
@@ -94,12 +95,14 @@ def recurrent(n):
         w, r, wb, rb, peep = _direction(n, d)
         every = relay.reshape(c.linear(relay.reshape(x, (steps * batch, width)), w, wb), (steps, batch, _GATES[n.op] * size))
         h, cell = (_initial(n, k, d, batch, size, x) for k in (5, 6))
+        project = relay.squeeze(_part(n.input(8), 0, d, d + 1), [0]) if n.has(8) else None
         fs, order = _activations(n, d), list(range(steps))
         back = way == "reverse" or d == 1
         ys = []
         for t in order[::-1] if back else order:
             row = relay.squeeze(_part(every, 0, t, t + 1), [0])
             h, cell = _STEP[n.op](n, fs, row, h, cell, r, rb, peep, size)
+            h = h if project is None else c.linear(h, project)
             ys.append(h)
         outs.append(relay.stack(ys[::-1] if back else ys, 0))
         lasts.append(h)

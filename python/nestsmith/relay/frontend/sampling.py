@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
+
 import numpy as np
 
 from .. import op as relay
@@ -31,7 +35,7 @@ def _within(p, extent):
 
 
 def _pixel(x, at, padding, corners):
-    """The pixels of `x` (N, C, H, W) at whole positions `at` (y, x), each (N, H', W')."""
+    """The pixels of `x` (N, C, ...) at whole positions `at`, one (N, ...) for each image axis."""
     n, channels, *size = shape_of(x)
     inside, index = None, []
     for p, extent in zip(at, size):
@@ -42,11 +46,13 @@ def _pixel(x, at, padding, corners):
         ok = relay.logical_and(relay.greater_equal(p, s(0)), relay.less_equal(p, s(extent - 1)))
         inside = ok if inside is None else relay.logical_and(inside, ok)
         index.append(relay.cast(_within(p, extent), "int32"))
-    out = shape_of(index[0])
-    flat = relay.add(relay.multiply(index[0], array(size[1], "int32")), index[1])
-    flat = relay.reshape(flat, (n, 1, out[1] * out[2]))
-    got = relay.gather(relay.reshape(x, (n, channels, size[0] * size[1])), 2, c.expand(flat, (n, channels, out[1] * out[2])))
-    got = relay.reshape(got, (n, channels, *out[1:]))
+    out = shape_of(index[0])[1:]
+    flat = index[0]
+    for i, extent in zip(index[1:], size[1:]):
+        flat = relay.add(relay.multiply(flat, array(extent, "int32")), i)
+    flat = relay.reshape(flat, (n, 1, math.prod(out)))
+    got = relay.gather(relay.reshape(x, (n, channels, math.prod(size))), 2, c.expand(flat, (n, channels, math.prod(out))))
+    got = relay.reshape(got, (n, channels, *out))
     return relay.where(relay.expand_dims(inside, 1), got, c.scalar(0, x)) if padding == "zeros" else got
 
 
@@ -70,11 +76,13 @@ def _weights(t, mode, like):
 
 
 def grid_sample(x, grid, mode="linear", padding="zeros", corners=False):
-    """`x` (N, C, H, W) at the positions `grid` (N, H', W', 2), which go from -1 to 1 along width and height."""
+    """`x` (N, C, H, W) at the positions `grid` (N, H', W', 2), which go from -1 to 1 along width and height; or with a depth before
+    the height, (N, C, D, H, W) at (N, D', H', W', 3)."""
     size = shape_of(x)[2:]
+    dims = len(size)
     at = []
-    for k, extent in zip((1, 0), size):
-        g = relay.squeeze(c.slice_axes(grid, [3], [k], [k + 1], [1]), [3])
+    for k, extent in zip(range(dims)[::-1], size):
+        g = relay.squeeze(c.slice_axes(grid, [dims + 1], [k], [k + 1], [1]), [dims + 1])
         g = relay.add(g, c.scalar(1, g))
         if corners:
             p = relay.multiply(g, c.scalar((extent - 1) / 2, g))
@@ -92,20 +100,19 @@ def grid_sample(x, grid, mode="linear", padding="zeros", corners=False):
     steps = [0, 1] if mode == "linear" else [-1, 0, 1, 2]
     weights = [_weights(relay.subtract(p, f), mode, p) for p, f in zip(at, low)]
     total = None
-    for dy, wy in zip(steps, weights[0]):
-        for dx, wx in zip(steps, weights[1]):
-            spot = [relay.add(low[0], c.scalar(dy, low[0])), relay.add(low[1], c.scalar(dx, low[1]))]
-            w = relay.expand_dims(relay.multiply(wy, wx), 1)
-            part = relay.multiply(_pixel(x, spot, padding, corners), c.as_dtype(w, dtype_of(x)))
-            total = part if total is None else relay.add(total, part)
+    for places in itertools.product(range(len(steps)), repeat=dims):
+        spot = [relay.add(f, c.scalar(steps[k], f)) for f, k in zip(low, places)]
+        w = functools.reduce(relay.multiply, (mine[k] for mine, k in zip(weights, places)))
+        part = relay.multiply(_pixel(x, spot, padding, corners), c.as_dtype(relay.expand_dims(w, 1), dtype_of(x)))
+        total = part if total is None else relay.add(total, part)
     return total
 
 
 @converter("GridSample")
 def _grid_sample(n):
     x, grid = n.inputs
-    if rank_of(x) != 4:
-        n.refuse(f"data of rank {rank_of(x)} are not supported; images have four axes")
+    if rank_of(x) not in (4, 5):
+        n.refuse(f"data of rank {rank_of(x)} are not supported; images have four or five axes")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(n.get("mode", "linear"), n.get("mode", "linear"))
     return grid_sample(x, grid, mode, n.get("padding_mode", "zeros"), bool(n.get("align_corners", 0)))
 

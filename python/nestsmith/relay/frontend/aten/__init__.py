@@ -7,7 +7,7 @@ every result with the shape and the type that PyTorch computed.
 
 from __future__ import annotations
 
-from . import elements, layers, moving, reductions
+from . import choosing, elements, layers, moving, reductions, special
 from .table import ATEN, aten
 
-__all__ = ["ATEN", "aten", "elements", "layers", "moving", "reductions"]
+__all__ = ["ATEN", "aten", "choosing", "elements", "layers", "moving", "reductions", "special"]

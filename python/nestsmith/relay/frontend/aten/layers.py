@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ....error import OpNotImplemented
 from ....numerics import is_float
 from ... import op as relay
@@ -12,7 +14,7 @@ from ...op import nn
 from .. import common as c
 from ..recurrent import recurrent
 from ..sampling import grid_sample
-from ..values import Node, array, dtype_of, filled, rank_of, shape_of
+from ..values import Node, arange, array, dtype_of, filled, rank_of, shape_of
 from .table import ATEN, aten, per_axis, scaled, with_axis
 
 # ---- products ----
@@ -43,6 +45,17 @@ def _addmv(bias, a, v, beta=1, alpha=1):
 def _addbmm(bias, a, b, beta=1, alpha=1):
     y = scaled(c.reduce("sum", c.matmul(a, b), [0], False), alpha)
     return y if beta == 0 else relay.add(y, scaled(bias, beta))
+
+
+@aten("_trilinear")
+def _trilinear(a, b, w, expand1, expand2, expand3, sumdim, unroll_dim=1):
+    """The sum over some axes of a product of three."""
+    product = None
+    for x, places in ((a, expand1), (b, expand2), (w, expand3)):
+        for place in sorted(places):
+            x = relay.expand_dims(x, place)
+        product = x if product is None else relay.multiply(product, x)
+    return c.reduce("sum", product, list(sumdim), False) if sumdim else product
 
 
 @aten("outer")
@@ -124,13 +137,60 @@ def _adaptive(kind, dims):
     return convert
 
 
+def _windows(shape, size, stride=None, padding=0, dilation=1, ceil_mode=False):
+    """Of each axis the places of the elements of each window, (windows, elements); those outside are the first inside again."""
+    dims = len(shape)
+    size = per_axis(size, dims)
+    stride = per_axis(stride, dims) if stride not in (None, [], ()) else size
+    out = []
+    for n, k, s, p, d in zip(shape, size, stride, per_axis(padding, dims), per_axis(dilation, dims)):
+        at = arange(c.out_extent(n, k, s, d, 2 * p, ceil_mode, p)).reshape(-1, 1) * s - p + arange(k) * d
+        inside = (at >= 0) & (at < n)
+        first = np.take_along_axis(at, inside.argmax(1)[:, None], 1)
+        out.append(np.where(inside, at, first))
+    return out
+
+
+def _adaptive_windows(shape, size):
+    out = []
+    for n, m in zip(shape, per_axis(size, len(shape))):
+        first, end = arange(m) * n // m, -(-(arange(m) + 1) * n // m)
+        at = first[:, None] + arange((end - first).max())
+        out.append(np.where(at < end[:, None], at, first[:, None]))
+    return out
+
+
+def _with_places(pool, dims, windows):
+    """A max pool and the flat places of the maxima within their maps: of equal ones the first."""
+
+    def convert(x, *args, **kwargs):
+        return [pool(x, *args, **kwargs), _batched(x, dims, lambda v: _places_of_maxima(v, windows(shape_of(v)[2:], *args, **kwargs)))]
+
+    return convert
+
+
+def _places_of_maxima(x, at):
+    n, channels, *size = shape_of(x)
+    flat = 0
+    for axis, places in enumerate(at):  # (windows of all axes..., elements of all axes...)
+        lift = [-1 if a in (axis, len(at) + axis) else 1 for a in range(2 * len(at))]
+        lift[axis], lift[len(at) + axis] = places.shape
+        flat = flat + places.reshape(lift) * math.prod(size[axis + 1 :])
+    out, each = flat.shape[: len(at)], math.prod(flat.shape[len(at) :])
+    table = flat.reshape(-1, each)
+    seen = relay.take(relay.reshape(x, (n, channels, math.prod(size))), array(table, "int32"), axis=2)
+    best = relay.cast(relay.argmax(seen, [3]), "int32")
+    index = relay.add(best, array(arange(len(table)) * each, "int32"))
+    return relay.reshape(relay.take(array(table.ravel(), "int64"), index, axis=0), (n, channels, *out))
+
+
 for _d in (1, 2, 3):
     for _k in ("max", "avg"):
         aten(f"{_k}_pool{_d}d")(_pool(_k, _d))
         aten(f"adaptive_{_k}_pool{_d}d")(_adaptive(_k, _d))
-    # These also give the places of the maxima, which most networks do not read.
-    aten(f"max_pool{_d}d_with_indices")(lambda *a, f=ATEN[f"aten::max_pool{_d}d"], **k: [f(*a, **k), None])
-    aten(f"adaptive_max_pool{_d}d")(lambda *a, f=_adaptive("max", _d): [f(*a), None])
+    # These also give the places of the maxima, which are left out again where nobody reads them.
+    aten(f"max_pool{_d}d_with_indices")(_with_places(ATEN[f"aten::max_pool{_d}d"], _d, _windows))
+    aten(f"adaptive_max_pool{_d}d")(_with_places(_adaptive("max", _d), _d, _adaptive_windows))
 aten("_adaptive_avg_pool2d")(ATEN["aten::adaptive_avg_pool2d"])
 aten("_adaptive_avg_pool3d")(ATEN["aten::adaptive_avg_pool3d"])
 
@@ -140,12 +200,46 @@ aten("_adaptive_avg_pool3d")(ATEN["aten::adaptive_avg_pool3d"])
 
 @aten("batch_norm")
 def _batch_norm(x, weight, bias, mean, var, training, momentum, eps, cudnn=False):
-    if training:
+    if training and mean is not None:
         raise OpNotImplemented("it is in training mode; call model.eval() before exporting")
+    if training:
+        return _batch_statistics(x, weight, bias, None, None, momentum, eps)[0]
     shape = shape_of(mean)
     weight = array(filled(shape, 1.0), dtype_of(mean)) if weight is None else weight
     bias = array(filled(shape, 0.0), dtype_of(mean)) if bias is None else bias
     return nn.batch_norm(x, *(c.as_dtype(v, dtype_of(x)) for v in (weight, bias, mean, var)), epsilon=eps)[0]
+
+
+def _batch_statistics(x, weight, bias, mean, var, momentum, eps):
+    """Batch norm by the statistics of its data: the result, their mean, 1 / deviation, and the running statistics that follow."""
+    shape, kind = shape_of(x), dtype_of(x)
+    axes = [a for a in range(len(shape)) if a != 1]
+    wide = c.as_dtype(x, "float32") if kind in ("float16", "bfloat16") else x
+    mine, spread = relay.mean(wide, axes, keepdims=True), relay.variance(wide, axes, keepdims=True)
+    scale = relay.rsqrt(relay.add(spread, c.scalar(eps, spread)))
+    y = relay.multiply(relay.subtract(wide, mine), scale)
+    for v, f in ((weight, relay.multiply), (bias, relay.add)):
+        if v is not None:
+            y = f(y, c.as_dtype(relay.expand_dims(v, 1, len(shape) - 2) if len(shape) > 2 else v, dtype_of(y)))
+    count = math.prod(shape[a] for a in axes)
+    flat = [relay.squeeze(v, axes) for v in (mine, scale, scaled(spread, count / max(count - 1, 1)))]
+
+    def follows(old, new):
+        return None if old is None else relay.add(scaled(old, 1 - momentum), c.as_dtype(scaled(new, momentum), dtype_of(old)))
+
+    return [c.as_dtype(y, kind), flat[0], flat[1], follows(mean, flat[0]), follows(var, flat[2])]
+
+
+@aten("_native_batch_norm_legit_functional")
+def _batch_norm_functional(x, weight, bias, mean, var, training, momentum, eps):
+    if training:
+        return _batch_statistics(x, weight, bias, mean, var, momentum, eps)
+    return [_batch_norm(x, weight, bias, mean, var, False, momentum, eps), array([]), array([]), mean, var]
+
+
+@aten("_native_batch_norm_legit.no_stats")
+def _batch_norm_without(x, weight, bias, training, momentum, eps):
+    return _batch_statistics(x, weight, bias, None, None, momentum, eps)[:3]
 
 
 @aten("_native_batch_norm_legit_no_training")
@@ -174,7 +268,14 @@ def _group_norm(x, num_groups, weight=None, bias=None, eps=1e-5, cudnn=False):
 
 @aten("native_group_norm")
 def _native_group_norm(x, weight, bias, n, channels, size, groups, eps):
-    return [_group_norm(x, groups, weight, bias, eps), None, None]
+    parts = relay.reshape(x, (n, groups, -1))
+    return [_group_norm(x, groups, weight, bias, eps), *(relay.squeeze(v, [2]) for v in _statistics(parts, [2], eps))]
+
+
+def _statistics(x, axes, eps):
+    """The mean and 1 / deviation over axes, which stay."""
+    var = relay.variance(x, axes, keepdims=True)
+    return relay.mean(x, axes, keepdims=True), relay.rsqrt(relay.add(var, c.scalar(eps, var)))
 
 
 def _last(x, shape):
@@ -188,7 +289,7 @@ def _layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5, cudnn=Fal
 
 @aten("native_layer_norm")
 def _native_layer_norm(x, normalized_shape, weight, bias, eps):
-    return [_layer_norm(x, normalized_shape, weight, bias, eps), None, None]
+    return [_layer_norm(x, normalized_shape, weight, bias, eps), *_statistics(x, _last(x, normalized_shape), eps)]
 
 
 @aten("rms_norm")
@@ -256,10 +357,8 @@ aten("_upsample_bicubic2d_aa")(_interpolation("cubic", 2, True))
 _SAMPLED, _BEYOND = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
 
 
-@aten("grid_sampler", "grid_sampler_2d")
+@aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def _grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners):
-    if rank_of(x) != 4:
-        raise OpNotImplemented("sampling of more than two axes is not supported")
     return grid_sample(x, grid, _SAMPLED[interpolation_mode], _BEYOND[padding_mode], align_corners)
 
 
@@ -274,24 +373,27 @@ def _recurrent(op, activations=None):
         if train and dropout and num_layers > 1:
             raise OpNotImplemented("it drops values out; call model.eval() before exporting")
         ways, each = 1 + bidirectional, 4 if has_biases else 2
-        if len(params) != num_layers * ways * each:
-            raise OpNotImplemented("projections of recurrent layers are not supported")
+        projected = len(params) == num_layers * ways * (each + 1)
+        each += projected
         flat = rank_of(x) == 2
         x = relay.expand_dims(x, 1) if flat else relay.transpose(x, [1, 0, 2]) if batch_first else x
         states = [relay.expand_dims(s, 1) if flat else s for s in states]
         lasts = [[] for _ in states]
-        size = shape_of(params[1])[1]
+        size = shape_of(params[1])[0] // len(_ORDER[op])
+        width = shape_of(params[1])[1]
         for layer in range(num_layers):
             mine = [params[(layer * ways + d) * each :][:each] for d in range(ways)]
             w, r = (relay.stack([_gates(op, p[k]) for p in mine], 0) for k in (0, 1))
             both = [relay.concatenate([_gates(op, p[2]), _gates(op, p[3])], 0) for p in mine] if has_biases else None
             first = [c.slice_axes(s, [0], [layer * ways], [layer * ways + ways], [1]) for s in states]
             inputs = [x, w, r, relay.stack(both, 0) if both else None, None, *first]
+            if projected:  # a ninth input, which ONNX does not have
+                inputs += [None, relay.stack([p[-1] for p in mine], 0)]
             attrs = {"hidden_size": size, "linear_before_reset": 1, "direction": "bidirectional" if bidirectional else "forward"}
             if activations:
                 attrs["activations"] = [activations] * ways
             y, *ends = recurrent(Node(op, f"layer {layer}", [c.now(i) if isinstance(i, Expr) else i for i in inputs], attrs))
-            x = relay.reshape(relay.transpose(y, [0, 2, 1, 3]), (*shape_of(x)[:2], ways * size))
+            x = relay.reshape(relay.transpose(y, [0, 2, 1, 3]), (*shape_of(x)[:2], ways * width))
             for all_ends, e in zip(lasts, ends):
                 all_ends.append(e)
         ends = [relay.concatenate(e, 0) if len(e) > 1 else e[0] for e in lasts]

@@ -1,0 +1,360 @@
+"""Special functions: of gamma, of errors, of Bessel. They are computed in float64, for which the series have terms enough, and rounded
+once; their sources stand beside them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....numerics import is_float
+from ... import op as relay
+from .. import common as c
+from ..values import array, dtype_of
+from .promotion import Types, default_float
+from .table import ATEN, aten, each
+
+
+def _wide(f):
+    """`f`, of float64, for all types of floats; of others as floats."""
+
+    def convert(x, *more):
+        kind = dtype_of(x) if is_float(dtype_of(x)) else default_float()
+        return c.as_dtype(f(c.as_dtype(x, "float64"), *more), kind)
+
+    return convert
+
+
+def _polynomial(x, coefficients):
+    """Horner's rule, from the highest power on."""
+    y = c.scalar(coefficients[0], x)
+    for k in coefficients[1:]:
+        y = relay.add(relay.multiply(y, x), c.scalar(k, x))
+    return y
+
+
+def _sum(x, *more):
+    for y in more:
+        x = relay.add(x, y)
+    return x
+
+
+# Lanczos (1964), g = 7: the coefficients of Godfrey (2001).
+_LANCZOS = (
+    0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059, 12.507343278686905,
+    -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
+)  # fmt: skip
+
+
+def _log_gamma_of_more_than_half(x):
+    one = c.scalar(1, x)
+    y = relay.subtract(x, one)
+    series = c.scalar(_LANCZOS[0], x)
+    for k, a in enumerate(_LANCZOS[1:], 1):
+        series = relay.add(series, relay.divide(c.scalar(a, x), relay.add(y, c.scalar(k, x))))
+    t = relay.add(y, c.scalar(7.5, x))
+    power = relay.subtract(relay.multiply(relay.add(y, c.scalar(0.5, x)), relay.log(t)), t)
+    return _sum(c.scalar(0.5 * math.log(2 * math.pi), x), power, relay.log(series))
+
+
+def _reflected(x):
+    """(whether x is below a half, 1 - x there and x elsewhere, how far x is from a whole number)"""
+    below = relay.less(x, c.scalar(0.5, x))
+    return below, relay.where(below, relay.subtract(c.scalar(1, x), x), x), relay.subtract(x, relay.round(x))
+
+
+@aten("lgamma", "special_gammaln")
+@_wide
+def _lgamma(x):
+    below, y, part = _reflected(x)
+    out = _log_gamma_of_more_than_half(y)
+    sine = relay.abs(relay.sin(relay.multiply(part, c.scalar(math.pi, x))))
+    out = relay.where(below, relay.subtract(relay.log(relay.divide(c.scalar(math.pi, x), sine)), out), out)
+    return relay.where(relay.equal(relay.abs(x), c.scalar(np.inf, x)), c.scalar(np.inf, x), out)
+
+
+# B(2k) / 2k of the asymptotic series, Abramowitz and Stegun 6.3.18.
+_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
+
+
+@aten("digamma", "special_psi", "special_digamma")
+@_wide
+def _digamma(x):
+    one, zero = c.scalar(1, x), c.scalar(0, x)
+    below, y, part = _reflected(x)
+    steps = _sum(*(relay.divide(one, relay.add(y, c.scalar(k, x))) for k in range(10)))
+    z = relay.add(y, c.scalar(10, x))
+    square = relay.divide(one, relay.multiply(z, z))
+    tail = relay.multiply(square, _polynomial(square, _DIGAMMA[::-1]))
+    out = relay.subtract(relay.log(z), _sum(relay.divide(c.scalar(0.5, x), z), tail, steps))
+    angle = relay.multiply(part, c.scalar(math.pi, x))
+    out = relay.where(below, relay.subtract(out, relay.divide(c.scalar(math.pi, x), relay.tan(angle))), out)
+    pole = relay.logical_and(relay.equal(part, zero), relay.less(x, zero))
+    out = relay.where(relay.logical_or(pole, relay.equal(x, c.scalar(-np.inf, x))), c.scalar(np.nan, x), out)
+    out = relay.where(relay.equal(x, c.scalar(np.inf, x)), x, out)
+    return relay.where(relay.equal(x, zero), relay.copysign(c.scalar(np.inf, x), relay.negative(x)), out)
+
+
+# Giles, "Approximating the erfinv function" (GPU Computing Gems, 2010), single precision.
+_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)
+_EDGE = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
+
+
+def _erfinv_of(x):
+    one, five = c.scalar(1, x), c.scalar(5, x)
+    w = relay.negative(relay.log(relay.multiply(relay.subtract(one, x), relay.add(one, x))))
+    inner = _polynomial(relay.subtract(w, c.scalar(2.5, x)), _CENTRE)
+    outer = _polynomial(relay.subtract(relay.sqrt(relay.maximum(w, five)), c.scalar(3, x)), _EDGE)
+    y = relay.multiply(relay.where(relay.less(w, five), inner, outer), x)
+    for _ in range(2):  # Newton
+        slope = relay.multiply(c.scalar(2 / math.sqrt(math.pi), x), relay.exp(relay.negative(relay.multiply(y, y))))
+        y = relay.subtract(y, relay.divide(relay.subtract(relay.erf(y), x), slope))
+    y = relay.where(relay.equal(relay.abs(x), one), relay.copysign(c.scalar(np.inf, x), x), y)
+    return relay.where(relay.greater(relay.abs(x), one), c.scalar(np.nan, x), y)
+
+
+@aten("erfinv", "special_erfinv")
+@_wide
+def _erfinv(x):
+    return _erfinv_of(x)
+
+
+@aten("special_ndtri")
+@_wide
+def _ndtri(x):
+    """The quantiles of the normal distribution; near 0 and 1 by Newton's steps on the logarithm of erfc."""
+    s = lambda v: c.scalar(v, x)  # noqa: E731
+    root = relay.multiply(_erfinv_of(relay.subtract(relay.multiply(x, s(2)), s(1))), s(math.sqrt(2)))
+    upper = relay.greater(x, s(0.5))
+    far = relay.minimum(relay.where(upper, relay.subtract(s(1), x), x), s(0.02))
+    wanted = relay.log(relay.multiply(relay.maximum(far, s(5e-324)), s(2)))
+    z = relay.sqrt(relay.subtract(relay.negative(wanted), relay.multiply(s(0.5), relay.log(relay.multiply(relay.negative(wanted), s(math.pi))))))
+    for _ in range(3):
+        tail = relay.erfc(z)
+        slope = relay.divide(relay.multiply(s(-2 / math.sqrt(math.pi)), relay.exp(relay.negative(relay.multiply(z, z)))), tail)
+        z = relay.subtract(z, relay.divide(relay.subtract(relay.log(tail), wanted), slope))
+    z = relay.multiply(z, s(math.sqrt(2)))
+    close = relay.logical_and(relay.less(far, s(0.02)), relay.greater(far, s(0)))
+    return relay.where(close, relay.where(upper, z, relay.negative(z)), root)
+
+
+def _bessel(order):
+    """exp(-|x|) times the modified Bessel function: its power series up to 16, the asymptotic series (9.7.1) above."""
+    split, few = 16.0, 24
+    power = [1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(60)]
+    far, term = [1.0], 1.0
+    for k in range(1, few):
+        term *= -(4 * order**2 - (2 * k - 1) ** 2) / (8 * k)
+        far.append(term)
+
+    def scaled(x):
+        a = relay.abs(x)
+        near, much = relay.minimum(a, c.scalar(split, x)), relay.maximum(a, c.scalar(split, x))
+        half = relay.multiply(near, c.scalar(0.5, x))
+        low = relay.multiply(_polynomial(relay.multiply(half, half), power[::-1]), relay.exp(relay.negative(near)))
+        low = relay.multiply(low, half) if order else low
+        high = relay.divide(_polynomial(relay.divide(c.scalar(1, x), much), far[::-1]), relay.sqrt(relay.multiply(c.scalar(2 * math.pi, x), much)))
+        y = relay.where(relay.greater(a, c.scalar(split, x)), high, low)
+        y = relay.copysign(y, x) if order else y
+        return relay.where(relay.not_equal(x, x), x, y)
+
+    return scaled
+
+
+for _order in (0, 1):
+    _scaled = _bessel(_order)
+    aten(f"special_i{_order}e")(_wide(_scaled))
+    aten(*(["i0", "special_i0"] if not _order else ["special_i1"]))(_wide(lambda x, f=_scaled: relay.multiply(f(x), relay.exp(relay.abs(x)))))
+
+
+each({"special_modified_bessel_i0": ATEN["aten::i0"], "special_modified_bessel_i1": ATEN["aten::special_i1"]}, lambda f: f)
+
+
+@aten("special_spherical_bessel_j0")
+@_wide
+def _spherical_bessel_j0(x):
+    near = relay.less(relay.abs(x), c.scalar(1e-4, x))
+    series = relay.subtract(c.scalar(1, x), relay.divide(relay.multiply(x, x), c.scalar(6, x)))
+    far = relay.where(relay.equal(relay.abs(x), c.scalar(np.inf, x)), c.scalar(0, x), relay.divide(relay.sin(x), x))
+    return relay.where(near, series, far)
+
+
+def _hankel(order, x):
+    """Amplitudes and phase of the Bessel functions of large arguments, 9.2.5 to 9.2.10: (P, Q, angle, sqrt(2 / pi x))."""
+    one, term, p, q = c.scalar(1, x), 1.0, [], []
+    for k in range(25):
+        (q if k % 2 else p).append(term * (-1) ** (k // 2))
+        term *= (4 * order**2 - (2 * k + 1) ** 2) / (8 * (k + 1))
+    z = relay.divide(one, x)
+    square = relay.multiply(z, z)
+    angle = relay.subtract(x, c.scalar((order / 2 + 0.25) * math.pi, x))
+    scale = relay.sqrt(relay.multiply(c.scalar(2 / math.pi, x), z))
+    return _polynomial(square, p[::-1]), relay.multiply(z, _polynomial(square, q[::-1])), angle, scale
+
+
+_FAR = 12.0  # from where on the asymptotic series are taken
+
+
+def _bessel_j(order):
+    power = [(-1) ** k / (math.factorial(k) * math.factorial(k + order)) for k in range(40)]
+
+    def convert(x):
+        a = relay.abs(x)
+        half = relay.multiply(relay.minimum(a, c.scalar(_FAR, x)), c.scalar(0.5, x))
+        low = _polynomial(relay.multiply(half, half), power[::-1])
+        low = relay.multiply(low, half) if order else low
+        p, q, angle, scale = _hankel(order, relay.maximum(a, c.scalar(_FAR, x)))
+        high = relay.multiply(scale, relay.subtract(relay.multiply(p, relay.cos(angle)), relay.multiply(q, relay.sin(angle))))
+        y = relay.where(relay.less(a, c.scalar(_FAR, x)), low, high)
+        y = relay.where(relay.logical_and(relay.less(x, c.scalar(0, x)), relay.not_equal(y, c.scalar(0, x))), relay.negative(y), y) if order else y
+        return relay.where(relay.not_equal(x, x), x, y)
+
+    return convert
+
+
+def _harmonic(k):
+    return sum(1 / i for i in range(1, k + 1)) - 0.5772156649015329  # the digamma function of k + 1
+
+
+def _second_series(order, sign):
+    """Coefficients of the power series beside the logarithm, 9.1.11 and 9.6.11: of (x/2)^2, from the highest power on."""
+    return [sign**k * (_harmonic(k) + _harmonic(k + order)) / (math.factorial(k) * math.factorial(k + order)) for k in range(40)][::-1]
+
+
+def _bessel_y(order):
+    j = _bessel_j(order)
+
+    def convert(x):
+        zero = c.scalar(0, x)
+        half = relay.multiply(relay.minimum(x, c.scalar(_FAR, x)), c.scalar(0.5, x))
+        tail = relay.divide(_polynomial(relay.multiply(half, half), _second_series(order, -1)), c.scalar(math.pi, x))
+        tail = relay.multiply(tail, half) if order else tail
+        low = relay.subtract(relay.multiply(relay.multiply(c.scalar(2 / math.pi, x), relay.log(half)), j(relay.multiply(half, c.scalar(2, x)))), tail)
+        low = relay.subtract(low, relay.divide(c.scalar(1 / math.pi, x), half)) if order else low
+        p, q, angle, scale = _hankel(order, relay.maximum(x, c.scalar(_FAR, x)))
+        high = relay.multiply(scale, relay.add(relay.multiply(p, relay.sin(angle)), relay.multiply(q, relay.cos(angle))))
+        y = relay.where(relay.less(x, c.scalar(_FAR, x)), low, high)
+        return relay.where(relay.equal(x, zero), c.scalar(-np.inf, x), relay.where(relay.less(x, zero), c.scalar(np.nan, x), y))
+
+    return convert
+
+
+def _bessel_k(order, scaled):
+    """The power series up to 7, Hankel's 9.7.2 above."""
+    split, far, term = 7.0, [], 1.0
+    for k in range(15):
+        far.append(term)
+        term *= (4 * order**2 - (2 * k + 1) ** 2) / (8 * (k + 1))
+    power = [1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(40)]
+
+    def convert(x):
+        zero, near = c.scalar(0, x), relay.minimum(x, c.scalar(split, x))
+        half = relay.multiply(near, c.scalar(0.5, x))
+        square = relay.multiply(half, half)
+        log = relay.multiply(relay.log(half), _polynomial(square, power[::-1]))
+        tail = relay.multiply(c.scalar(0.5, x), _polynomial(square, _second_series(order, 1)))
+        low = relay.subtract(tail, log) if not order else relay.add(
+            relay.divide(c.scalar(0.5, x), half), relay.multiply(half, relay.subtract(log, tail)))
+        much = relay.maximum(x, c.scalar(split, x))
+        high = relay.multiply(relay.sqrt(relay.divide(c.scalar(math.pi / 2, x), much)), _polynomial(relay.divide(c.scalar(1, x), much), far[::-1]))
+        grow, shrink = relay.exp(near), relay.exp(relay.negative(x))
+        y = relay.where(relay.less(x, c.scalar(split, x)), relay.multiply(low, grow), high)
+        y = y if scaled else relay.multiply(y, shrink)
+        return relay.where(relay.equal(x, zero), c.scalar(np.inf, x), relay.where(relay.less(x, zero), c.scalar(np.nan, x), y))
+
+    return convert
+
+
+for _order in (0, 1):
+    aten(f"special_bessel_j{_order}")(_wide(_bessel_j(_order)))
+    aten(f"special_bessel_y{_order}")(_wide(_bessel_y(_order)))
+    aten(f"special_modified_bessel_k{_order}")(_wide(_bessel_k(_order, False)))
+    aten(f"special_scaled_modified_bessel_k{_order}")(_wide(_bessel_k(_order, True)))
+
+
+# ---- Hurwitz' zeta function, and the derivatives of digamma ----
+
+_EULER = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)  # Bernoulli numbers B(2k)
+
+
+def _hurwitz(s, q):
+    """The sum of (q + k)^-s: ten terms, and the formula of Euler and Maclaurin for the others."""
+    one = c.scalar(1, q)
+    power = lambda x, e: relay.power(x, relay.negative(e))  # noqa: E731
+    total = _sum(*(power(relay.add(q, c.scalar(k, q)), s) for k in range(10)))
+    z = relay.add(q, c.scalar(10, q))
+    last = power(z, s)
+    total = _sum(total, relay.divide(relay.multiply(last, z), relay.subtract(s, one)), relay.multiply(last, c.scalar(0.5, q)))
+    factor, shrink = relay.divide(relay.multiply(s, last), z), relay.multiply(z, z)
+    for k, b in enumerate(_EULER, 1):
+        total = relay.add(total, relay.multiply(factor, c.scalar(b / math.factorial(2 * k), q)))
+        grow = relay.multiply(relay.add(s, c.scalar(2 * k - 1, s)), relay.add(s, c.scalar(2 * k, s)))
+        factor = relay.divide(relay.multiply(factor, grow), shrink)
+    return total
+
+
+def _shifted(s, q):
+    """:func:`_hurwitz`, for whole s of negative q, too: the sum over all whole numbers, without those below q."""
+    below = relay.less(q, c.scalar(0, q))
+    one, part = c.scalar(1, q), relay.subtract(q, relay.floor(q))
+    even = relay.equal(relay.floor_mod(s, c.scalar(2, s)), c.scalar(0, s))
+    rest = relay.subtract(_hurwitz(s, relay.subtract(one, part)), _hurwitz(s, relay.subtract(one, q)))
+    return relay.where(below, relay.add(_hurwitz(s, part), relay.where(even, rest, relay.negative(rest))), _hurwitz(s, q))
+
+
+@aten("special_zeta", types=Types("x q", real=True))
+def _zeta(x, q):
+    kind = dtype_of(x)
+    x, q = c.as_dtype(x, "float64"), c.as_dtype(q, "float64")
+    s = lambda v: c.scalar(v, x)  # noqa: E731
+    y = relay.where(relay.logical_or(relay.greater(q, s(0)), relay.equal(x, relay.floor(x))), _shifted(x, q), s(np.nan))
+    y = relay.where(relay.logical_and(relay.less_equal(q, s(0)), relay.equal(q, relay.floor(q))), s(np.inf), y)
+    y = relay.where(relay.equal(x, s(1)), s(np.inf), relay.where(relay.less(x, s(1)), s(np.nan), y))
+    return c.as_dtype(y, kind)
+
+
+@aten("polygamma", "special_polygamma")
+def _polygamma(n, x):
+    if n == 0:
+        return ATEN["aten::digamma"](x)
+    return _wide(lambda v: _derivative(n, v))(x)
+
+
+def _derivative(n, x):
+    """(-1)^(n+1) n! zeta(n + 1, x)."""
+    order = c.scalar(n + 1, x)
+    y = relay.multiply(_shifted(order, x), c.scalar((-1.0) ** (n + 1) * math.factorial(n), x))
+    pole = relay.logical_and(relay.less_equal(x, c.scalar(0, x)), relay.equal(x, relay.floor(x)))
+    return relay.where(pole, c.scalar(np.inf * (-1.0) ** (n + 1), x), y)
+
+
+@aten("special_erfcx")
+@_wide
+def _erfcx(x):
+    """exp(x^2) erfc(x): a continued fraction (7.1.14) from 4 on."""
+    near = relay.minimum(x, c.scalar(4, x))
+    low = relay.multiply(relay.exp(relay.multiply(near, near)), relay.erfc(near))
+    far, fraction = relay.maximum(x, c.scalar(4, x)), None
+    for k in range(30, 0, -1):
+        under = far if fraction is None else relay.add(far, fraction)
+        fraction = relay.divide(c.scalar(k / 2, x), under)
+    high = relay.divide(c.scalar(1 / math.sqrt(math.pi), x), relay.add(far, fraction))
+    return relay.where(relay.greater(x, c.scalar(4, x)), high, low)
+
+
+@aten("frexp.Tensor")
+def _frexp(x):
+    """A fraction from 0.5 on below 1 and the power of 2 beside it."""
+    wide, zero = relay.cast(x, "float64"), array(0.0, "float64")
+    alone = relay.logical_or(relay.equal(wide, zero), relay.logical_not(relay.less(relay.abs(wide), array(np.inf, "float64"))))
+    size = relay.where(alone, array(1.0, "float64"), relay.abs(wide))
+    e = relay.add(relay.floor(relay.log2(size)), array(1.0, "float64"))
+    half = relay.multiply(e, array(0.5, "float64"))  # in two steps, which do not overflow
+    first = relay.floor(half)
+    f = relay.multiply(relay.multiply(size, relay.exp2(relay.negative(first))), relay.exp2(relay.subtract(first, e)))
+    up, down = relay.greater_equal(f, array(1.0, "float64")), relay.less(f, array(0.5, "float64"))
+    for there, factor, step in ((up, 0.5, 1.0), (down, 2.0, -1.0)):
+        f = relay.where(there, relay.multiply(f, array(factor, "float64")), f)
+        e = relay.where(there, relay.add(e, array(step, "float64")), e)
+    f = relay.where(alone, wide, relay.copysign(f, wide))
+    return [relay.cast(f, dtype_of(x)), relay.cast(relay.where(alone, zero, e), "int32")]
