@@ -13,7 +13,7 @@ import nestsmith  # noqa: E402
 from nestsmith import relay  # noqa: E402
 from nestsmith.relay.expr import Constant, rewrite  # noqa: E402
 from nestsmith.relay.frontend.aten import promotion  # noqa: E402
-from nestsmith.relay.frontend.pytorch import _dtype  # noqa: E402
+from nestsmith.relay.frontend.pytorch import dtype_name as _dtype  # noqa: E402
 from nestsmith.relay.frontend.values import array  # noqa: E402
 from nestsmith.relay.transform.fold_constant import fold  # noqa: E402
 
