@@ -51,7 +51,7 @@ def test_the_final_build_compiles_nothing_that_was_measured(target, tmp_path, mo
     log = str(tmp_path / "log.json")
     tuner = auto_scheduler.TaskScheduler(tasks, weights)
     options = auto_scheduler.TuningOptions(
-        num_measure_trials=4 * len(tasks), verbose=0, measure_callbacks=[auto_scheduler.RecordToFile(log)],
+        num_measure_trials=2 * len(tasks), verbose=0, measure_callbacks=[auto_scheduler.RecordToFile(log)],
         runner=auto_scheduler.LocalRunner(timeout=PATIENCE),  # PoCL's compiler runs within it
     )  # fmt: skip
     tuner.tune(options)

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from helpers import full
 from nestsmith import _core, auto_scheduler
 
 CPU, NOBODY = "llvm", 65534
@@ -59,7 +60,7 @@ def plant(ours, theirs, how):
         ours.chmod(0o660)
 
 
-@pytest.mark.parametrize("how", ["renamed", "link", "fifo", "writable", "group", pytest.param("another user's", marks=root)])
+@pytest.mark.parametrize("how", ["renamed", "link", "fifo", "writable", full("group"), pytest.param("another user's", marks=root)])
 def test_planted_programs_are_not_taken(cache, how):
     folder, ours, theirs, binary = cache
     plant(ours, theirs, how)
@@ -68,7 +69,7 @@ def test_planted_programs_are_not_taken(cache, how):
     assert theirs.exists()
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777, pytest.param(None, marks=root)])
+@pytest.mark.parametrize("mode", [full(0o777), 0o775, full(0o1777), pytest.param(None, marks=root)])
 def test_folders_of_others_are_not_used(cache, mode):
     """None: the folder belongs to another user."""
     folder, ours, theirs, binary = cache

@@ -45,7 +45,7 @@ def check(reports, least):
 
 
 def test_hostile_records(tmp_path):
-    check(campaign(60, tmp_path), 6)
+    check(campaign(30, tmp_path), 3)
 
 
 def test_hostile_products(tmp_path):

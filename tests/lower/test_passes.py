@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from peer_dags import dag_of
 
-from helpers import check_passes, stages
+from helpers import check_passes, in_turn, stages
 from nestsmith import _core, te, tir, topi
 
 CPU = _core.Target("llvm", (4, 64, 64, 0, 0, 0, 0, 0))
@@ -205,8 +205,7 @@ def two_matmuls():
     return [a, b, d, te.compute((8, 8), lambda i, j: te.sum(c[i, r] * d[r, j], axis=r), name="E")]
 
 
-@pytest.mark.parametrize("target", list(TARGETS))
-@pytest.mark.parametrize("task", [conv, winograd, softmax, pool, two_matmuls, lambda: list(matmul(12, 16, 20))])
+@pytest.mark.parametrize("task,target", in_turn([conv, winograd, softmax, pool, two_matmuls, lambda: list(matmul(12, 16, 20))], list(TARGETS)))
 def test_sampled_states(task, target):
     tensors = task()
     dag = _core.ComputeDAG(tensors)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nestsmith as ns
-from helpers import check_passes
+from helpers import check_passes, in_turn
 from nestsmith import _core, te
 
 CUDA = _core.Target("cuda", sm=80)
@@ -92,16 +92,18 @@ def right(s, tensors, data, want):
         assert check_passes(s._core, target, [*data, want], tensors) == []
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
 @pytest.mark.parametrize(
-    "inner, write, variables",
-    [
-        ("unroll", "unroll", True),
-        ("vectorize", "vectorize", True),
-        ("unroll", "vectorize", True),
-        ("loop", "unroll", False),
-        ("unroll", "loop", False),
-    ],
+    "inner,write,variables,dtype",
+    in_turn(
+        [
+            ("unroll", "unroll", True),
+            ("vectorize", "vectorize", True),
+            ("unroll", "vectorize", True),
+            ("loop", "unroll", False),
+            ("unroll", "loop", False),
+        ],
+        ["float32", "int32", "float16"],
+    ),
 )
 def test_sums(inner, write, variables, dtype):
     made = product(inner, write, dtype)

@@ -10,8 +10,8 @@ opencl = pytest.mark.skipif(not _core.device_exists(4, 0)[0], reason="no OpenCL 
 DEVICES = ["cpu", pytest.param("opencl", marks=opencl)]
 
 
-@pytest.mark.parametrize("device, n", [("cpu", 180), pytest.param("opencl", 20, marks=opencl)])
-def test_200_candidates(tmp_path, device, n):
+@pytest.mark.parametrize("device, n", [("cpu", 90), pytest.param("opencl", 12, marks=opencl)])
+def test_a_campaign(tmp_path, device, n):
     campaign(device, n, 1, tmp_path)
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from whole_networks import error, outputs
 
+from helpers import in_turn
 from nestsmith import relay
 from nestsmith.error import ImportMismatch, OpNotImplemented
 
@@ -167,8 +168,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("freeze", [False, True])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name,freeze", in_turn(list(LAYERS), [False, True]))
 def test_layers(name, freeze):
     layer, shape = LAYERS[name]
     layer = layer.eval()
