@@ -353,6 +353,9 @@ def wanted(m, feeds):
 
 
 def same(got, want):
+    if getattr(want, "dtype", None) == "bfloat16" and got.dtype == "uint16":  # its bits
+        got, want = got.view(want.dtype).astype("float32"), want.astype("float32")
+        return got.shape == want.shape and np.allclose(got, want, rtol=2e-2, atol=2e-2, equal_nan=True)
     if not isinstance(want, (np.ndarray, np.generic)) or got.shape != np.shape(want) or got.dtype != np.asarray(want).dtype:
         return False
     if got.dtype.kind not in "f":
@@ -366,6 +369,11 @@ def _size(mod):
     parts = t.fields if hasattr(t, "fields") else [t]
     inputs = [p.type_annotation for p in mod["main"].params]
     return max((p.nbytes for p in [*parts, *inputs] if hasattr(p, "nbytes")), default=0)
+
+
+def _disputed(m, feeds):
+    """The standard casts indices of OneHot that are fractions; the evaluators find no class for them."""
+    return any(n.op_type == "OneHot" and n.input[0] not in feeds for n in m.graph.node)
 
 
 def compared(seed, numbers, found):
@@ -382,7 +390,7 @@ def compared(seed, numbers, found):
         given = {p.name_hint: p.type_annotation for p in mod["main"].params}
         feeds = {k: v for k, v in feeds.items() if k in given and v.shape == tuple(given[k].shape) and str(v.dtype) == given[k].dtype}
         names = {i.name for i in m.graph.input} - {t.name for t in m.graph.initializer}
-        want = wanted(m, feeds) if names == set(feeds) else []
+        want = wanted(m, feeds) if names == set(feeds) and not _disputed(m, feeds) else []
         try:
             if not want or _size(nestsmith.relay.transform.InferType()(mod)) > 1 << 22:
                 continue
@@ -397,6 +405,8 @@ def compared(seed, numbers, found):
         except OpNotImplemented:
             continue
         except Exception as e:
+            if "divides an integer by zero" in str(e):  # the evaluators warn, and go on with some number
+                continue
             bad.append(f"{number} {type(e).__name__}: {e}"[:300])
             continue
         count += 1

@@ -111,6 +111,17 @@ DAMAGED = {
     "an attribute of another type": (one("Softmax", ["x"], ["y"], axis="zero"), "'axis' of Softmax 'y' has the wrong type"),
     "a word that means nothing": (conv(auto_pad='SAME_UPPER";system(1)'), "'auto_pad' of Conv 'conv' is"),
     "bytes that are no text": (conv(auto_pad=b"\xff\xfe"), "'auto_pad' of Conv 'conv' is"),
+    "a switch that is neither on nor off": (model([node("Mod", ["x", "x"], ["y"], fmod=2)]), "'fmod' of Mod 'y' is 2"),
+    "a parameter without a value": (one("Elu", ["x"], ["y"], alpha=float("nan")), "Elu 'y': Elu has the parameters nan"),
+    "an axis before the first": (one("Flatten", ["x"], ["y"], axis=-9), "Flatten 'y': axis is -9"),
+    "indices of more parts than there are axes": (
+        model([node("GatherND", ["x", "i"], ["y"])], inputs=[info("x", X), info("i", (2, 2**40), TensorProto.INT64)]), "GatherND 'y': indices of"
+    ),
+    "scales for what has a scale": (one("DequantizeLinear", ["x", "x"], ["y"]), "DequantizeLinear 'y': its input holds float32"),
+    "a definition that does not fit": (
+        model([node("Attention", ["x", "k", "k"], ["y"], q_num_heads=4, kv_num_heads=1)],
+              inputs=[info("x", (2, 4, 32, 2)), info("k", (2, 6, 8))], opset=23), "Attention 'y': nothing makes its output"
+    ),
     "a stride of 0": (conv(strides=[0, 0]), "'strides' of Conv 'conv' is 0"),
     "one stride for two axes": (conv(strides=[2]), "Conv 'conv': strides has 1"),
     "three pads for two axes": (conv(pads=[1, 1, 1]), "Conv 'conv': pads has 3"),
@@ -154,6 +165,7 @@ BOMBS = {
         ),
         "LSTM 'y'.*'bytes'",
     ),
+    "parts": (one("Split", ["x"], ["y"], num_outputs=2**31), "2147483648 nodes.*'nodes'"),
     "functions of functions": (laughs(30), "3221225471 nodes.*'nodes'"),
     "axes": (model([node("Relu", ["x"], ["y"])], inputs=[info("x", (1,) * 100000)]), "input 'x' has 100000 axes"),
 }  # fmt: skip

@@ -17,7 +17,7 @@ import weakref
 
 from .. import check
 
-__all__ = ["LIMITS", "Exceeded", "active", "computed_in_time", "hold", "importing", "node", "nodes_fit", "own", "room"]
+__all__ = ["LIMITS", "Exceeded", "active", "computed_in_time", "hold", "importing", "node", "nodes_fit", "own", "room", "times"]
 
 # name: (default, what is counted)
 LIMITS = {
@@ -90,6 +90,10 @@ def importing(limits=None):
     token = _CURRENT.set(_Budget(_chosen(limits)))
     try:
         yield
+    except MemoryError as e:
+        if e.args:
+            raise
+        raise MemoryError("importing the model takes more memory than this process can have; limits={'bytes': ...} ends it earlier") from e
     finally:
         _CURRENT.reset(token)
 
@@ -112,6 +116,12 @@ def nodes_fit(count):
     b = _CURRENT.get()
     if b is not None and b.used["nodes"] + count > b.most["nodes"]:
         raise _over("nodes", b.used["nodes"] + count, b.most["nodes"])
+
+
+def times(count):
+    """``range(count)``, where a number of the model decides how many nodes are made. ValueError if they are beyond the budget."""
+    nodes_fit(count)
+    return range(count)
 
 
 def room(shape, dtype):

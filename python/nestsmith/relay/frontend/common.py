@@ -11,6 +11,7 @@ import numpy as np
 
 from ...error import OpNotImplemented
 from ...numerics import is_float
+from .. import budget
 from .. import op as relay
 from ..op import image, nn
 from ..op.lookup import in_range
@@ -158,6 +159,8 @@ def activation(name, x, alpha=None, beta=None):
     s = lambda v: scalar(v, x)  # noqa: E731
     pos = lambda y: nn.relu(y)  # noqa: E731
     low = lambda: relay.minimum(x, s(0))  # noqa: E731
+    if not all(math.isfinite(v) for v in (alpha, beta) if v is not None):
+        raise ValueError(f"{name} has the parameters {alpha} and {beta}; they must be finite")
     if name in ("Elu", "Selu", "Celu"):
         a = {"Elu": 1.0, "Selu": 1.67326319217681884765625, "Celu": 1.0}[name] if alpha is None else alpha
         arg = relay.divide(low(), s(a)) if name == "Celu" else low()
@@ -294,7 +297,7 @@ def _counts(shape, size, strides, pads, dilation, want, spare, count_include_pad
     ones[tuple(slice(pads[i], pads[i] + n) for i, n in enumerate(shape))] = 1
     count = whole
     for i in range(dims):
-        at = [arange(want[i]) * strides[i] + d * dilation[i] for d in range(size[i])]
+        at = [arange(want[i]) * strides[i] + d * dilation[i] for d in budget.times(size[i])]
         count = sum(np.take(count, a, axis=i) for a in at)
     return count
 

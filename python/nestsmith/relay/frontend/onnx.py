@@ -448,7 +448,7 @@ class _Graph:
                 continue
             inputs = [values.get(i) if i else None for i in node.input]
             outs = self._convert(node, inputs, opset)
-            for name, e in zip(node.output, outs):
+            for name, e in zip(node.output, [*outs, *[None] * len(node.output)]):  # fewer, where a definition does not fit
                 if name and e is None and (name in last or name in keep):
                     raise ValueError(f"{label(node)}: nothing makes its output {name!r}; its attributes or inputs do not fit together")
                 if name and e is not None:
@@ -573,7 +573,7 @@ def _computed(node, inputs, opset):
     from onnx import ValueInfoProto, helper
     from onnx.reference import ReferenceEvaluator
 
-    feeds = {name: np.asarray(e.numbers) for name, e in zip(node.input, inputs) if name}
+    feeds = {name: np.asarray(e.numbers) for name, e in zip(node.input, inputs) if e is not None}
     wanted = [o for o in node.output if o]
     try:
         given = [helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for k, v in feeds.items()]

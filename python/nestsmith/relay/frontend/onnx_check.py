@@ -30,6 +30,10 @@ _WORDS: dict = {
     **{(op, "mode"): ("nearest", "linear", "bilinear", "cubic") for op in ("Resize", "Upsample")},
     ("Pad", "mode"): ("constant", "reflect", "edge", "wrap"),
 }  # fmt: skip
+_FLAGS = (
+    "fmod", "is_causal", "keepdims", "noop_with_empty_axes", "transA", "transB", "count_include_pad", "ceil_mode", "exclusive", "reverse",
+    "select_last_index", "largest", "sorted", "linear_before_reset", "input_forget", "antialias", "layout", "normalize_variance", "saturate",
+)
 _POSITIVE = ("strides", "dilations", "kernel_shape", "group", "num_groups", "blocksize", "hidden_size", "num_outputs")
 
 
@@ -168,6 +172,8 @@ def _attributes(node):
         words = _WORDS.get((node.op_type, a.name), _WORDS.get(a.name))
         if words and a.HasField("s") and a.s.decode() not in words:
             raise ValueError(f"attribute {a.name!r} of {label(node)} is {a.s.decode()[:40]!r}; it must be one of {', '.join(filter(None, words))}")
+        if a.name in _FLAGS and a.i not in (0, 1):
+            raise ValueError(f"attribute {a.name!r} of {label(node)} is {a.i}; it must be 0 or 1")
         if a.name in _POSITIVE:
             for v in [a.i] if a.HasField("i") else a.ints:
                 if v <= 0:

@@ -497,6 +497,8 @@ def _reshape(n):
 def _flatten(n):
     x, axis = n.input(0), n.get("axis", 1)
     shape = shape_of(x)
+    if not -len(shape) <= axis <= len(shape):
+        raise ValueError(f"{n}: axis is {axis}; it must be from {-len(shape)} to {len(shape)}")
     axis = axis + len(shape) if axis < 0 else axis
     if axis == 1 and len(shape) > 1:
         return nn.batch_flatten(x)
@@ -544,7 +546,7 @@ def _split(n):
     if lengths is None:
         parts = n.get("num_outputs", n.outputs)
         each = -(-extent // parts)
-        lengths = [min(each, extent - i * each) for i in range(parts)]
+        lengths = [min(each, extent - i * each) for i in budget.times(parts)]
         if lengths[-1] < 0:
             raise ValueError(f"{n}: {extent} elements in {parts} parts of {each} leave less than nothing for the last; give their lengths")
     if sum(lengths) != extent or min(lengths) < 0:
@@ -612,6 +614,8 @@ def _gather_elements(n):
 def _gather_nd(n):
     x, index, batch = n.input(0), n.input(1), n.get("batch_dims", 0)
     shape, depth = shape_of(x), shape_of(index)[-1]
+    if batch + depth > len(shape):
+        raise ValueError(f"{n}: indices of {depth} parts behind {batch} axes of batches; the data have {len(shape)} axes")
     columns = [c.now(relay.squeeze(c.slice_axes(index, [rank_of(index) - 1], [k], [k + 1], [1]), [-1])) for k in range(depth)]
     columns = [c.wrapped(column, shape[batch + k], "gather") for k, column in enumerate(columns)]
     rank = rank_of(columns[0])
@@ -633,6 +637,8 @@ def _scatter_nd(n):
     x, index, new = n.inputs
     shape, places = shape_of(x), shape_of(index)
     depth = places[-1]
+    if depth > len(shape):
+        raise ValueError(f"{n}: indices of {depth} parts; the data have {len(shape)} axes")
     block = math.prod(shape[depth:])
     at = None
     for k in range(depth):
@@ -787,6 +793,8 @@ def _quantize(n):
 @converter("DequantizeLinear")
 def _dequantize(n):
     x, scale, zero = _scaled(n)
+    if is_float(dtype_of(x)):
+        raise ValueError(f"{n}: its input holds {dtype_of(x)}; it must hold integers")
     y = relay.cast(x, "int32")
     y = y if zero is None else relay.subtract(y, relay.cast(zero, "int32"))
     return c.as_dtype(relay.multiply(relay.cast(y, dtype_of(scale)), scale), n.get("output_dtype", dtype_of(scale)))

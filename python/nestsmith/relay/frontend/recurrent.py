@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import budget
 from .. import op as relay
 from . import common as c
 from .values import array, dtype_of, filled, shape_of
@@ -96,7 +97,7 @@ def recurrent(n):
         every = relay.reshape(c.linear(relay.reshape(x, (steps * batch, width)), w, wb), (steps, batch, _GATES[n.op] * size))
         h, cell = (_initial(n, k, d, batch, size, x) for k in (5, 6))
         project = relay.squeeze(_part(n.input(8), 0, d, d + 1), [0]) if n.has(8) else None
-        fs, order = _activations(n, d), list(range(steps))
+        fs, order = _activations(n, d), list(budget.times(steps))
         back = way == "reverse" or d == 1
         ys = []
         for t in order[::-1] if back else order:

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from .. import budget
 from .. import op as relay
 from . import common as c
 from .onnx_ops import converter
@@ -133,7 +134,7 @@ def _col2im(n):
               for i, (s, k, d, st) in enumerate(zip(size, block, dilation, strides))]  # fmt: skip
     x = relay.reshape(x, (count, rows, *places))
     weight = filled((rows, rows // kernel, kernel), 0, "float32")
-    for r in range(rows):
+    for r in budget.times(rows):
         weight[r, r // kernel, r % kernel] = 1
     weight = array(weight.reshape(rows, rows // kernel, *block), dtype_of(x))
     more = [s + pads[i] + pads[dims + i] - ((p - 1) * st + (k - 1) * d + 1)
