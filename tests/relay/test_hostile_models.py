@@ -119,8 +119,8 @@ DAMAGED = {
     ),
     "scales for what has a scale": (one("DequantizeLinear", ["x", "x"], ["y"]), "DequantizeLinear 'y': its input holds float32"),
     "a definition that does not fit": (
-        model([node("Attention", ["x", "k", "k"], ["y"], q_num_heads=4, kv_num_heads=1)],
-              inputs=[info("x", (2, 4, 32, 2)), info("k", (2, 6, 8))], opset=23), "Attention 'y': nothing makes its output"
+        model([node("Attention", ["x", "k", "k"], ["y"], q_num_heads=4, kv_num_heads=1, left_window_size=2)],
+              inputs=[info("x", (2, 4, 32, 2)), info("k", (2, 6, 8))], opset=25), "Attention 'y': nothing makes its output"
     ),
     "a stride of 0": (conv(strides=[0, 0]), "'strides' of Conv 'conv' is 0"),
     "one stride for two axes": (conv(strides=[2]), "Conv 'conv': strides has 1"),
@@ -165,7 +165,7 @@ BOMBS = {
         ),
         "LSTM 'y'.*'bytes'",
     ),
-    "parts": (one("Split", ["x"], ["y"], num_outputs=2**31), "2147483648 nodes.*'nodes'"),
+    "parts": (one("Split", ["x"], ["y"], num_outputs=2**31), "Split 'y': 21474836.*'nodes'"),
     "functions of functions": (laughs(30), "3221225471 nodes.*'nodes'"),
     "axes": (model([node("Relu", ["x"], ["y"])], inputs=[info("x", (1,) * 100000)]), "input 'x' has 100000 axes"),
 }  # fmt: skip

@@ -487,7 +487,12 @@ class _Graph:
         nodes = _with_attributes(body.node, {**defaults, **{a.name: a for a in node.attribute}})
         values = dict.fromkeys(body.input) | dict(zip(body.input, inputs))
         versions = {d.domain: d.version for d in body.opset_import}
-        self.nodes(nodes, values, versions.get("", opset), body.output)
+        try:
+            self.nodes(nodes, values, versions.get("", opset), body.output)
+        except budget.Exceeded:
+            raise
+        except ValueError as e:  # the nodes of a definition are none of the user's
+            raise ValueError(f"{label(node)}: {e}") from e
         return [values.get(o) for o in body.output]
 
     def _if(self, node, values, opset):
