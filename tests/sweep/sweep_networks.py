@@ -131,7 +131,7 @@ class Wanted:
             return [None] * len(wide)
         found = [torch.zeros(()).double()] * len(wide)
         g = torch.Generator().manual_seed(0)
-        for _ in range(2):
+        for _ in range(8):
             moved = [t.double() * (1 + torch.finfo(t.dtype).eps * (torch.rand(t.shape, generator=g) - 0.5).sign() / 2)
                      if t.dtype.is_floating_point else t for t in tensors]  # fmt: skip
             for k, (w, a) in enumerate(zip(case.wide(moved) or wide, wide)):
@@ -228,7 +228,7 @@ class Chunk:
             if g is None:
                 self.left[str(c)] = 1
                 continue
-            if c.name.split(".")[0] in cases.UNORDERED and own.dtype == torch.int64 and k and fill != "plain":
+            if c.name.split(".")[0] in cases.UNORDERED and own.dtype == torch.int64 and k:
                 continue
             self.count += 1
             g = _tensor(g, own)

@@ -13,15 +13,18 @@ from ...error import OpNotImplemented
 from ...numerics import is_float
 from .. import budget
 from .. import op as relay
+from ..expr import Call
 from ..op import image, nn
 from ..op.lookup import in_range
+from ..op.registry import BROADCAST, INJECTIVE
 from ..transform.fold_constant import fold
 from .values import arange, array, dtype_of, filled, known, rank_of, repeated, shape_of
 
 __all__ = [
     "as_dtype", "cast", "scalar", "round_even", "power", "clip", "reduce", "extreme", "softmax", "layer_norm", "gelu", "convolution",
-    "transposed_convolution", "pool", "matmul", "linear", "attention", "expand", "gather", "gather_elements", "triangle", "now", "neutral", "scatter",
-    "scatter_elements", "slice_axes", "pad", "resize", "softplus", "log_add_exp", "erf_based", "normalized", "activation",
+    "transposed_convolution", "spread", "pool", "matmul", "linear", "attention", "expand", "gather", "gather_elements", "triangle", "now",
+    "neutral", "scatter", "scatter_elements", "slice_axes", "pad", "resize", "softplus", "log_sigmoid", "log_add_exp", "erf_based",
+    "normalized", "activation",
 ]  # fmt: skip
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
@@ -147,6 +150,11 @@ def softplus(x, beta=1.0):
     return relay.add(head, relay.divide(tail, scalar(beta, x)) if beta != 1 else tail)
 
 
+def log_sigmoid(x):
+    """log(sigmoid(x)): 0.0, not -0.0, of large numbers."""
+    return relay.subtract(relay.minimum(x, scalar(0, x)), relay.log1p(relay.exp(relay.negative(relay.abs(x)))))
+
+
 def log_add_exp(x, y):
     """log(exp(x) + exp(y)), without overflow: of two equal infinities that infinity."""
     most = relay.maximum(x, y)
@@ -158,13 +166,12 @@ def activation(name, x, alpha=None, beta=None):
     """An activation by its name in ONNX, with its parameters there."""
     s = lambda v: scalar(v, x)  # noqa: E731
     pos = lambda y: nn.relu(y)  # noqa: E731
-    low = lambda: relay.minimum(x, s(0))  # noqa: E731
     if not all(math.isfinite(v) for v in (alpha, beta) if v is not None):
         raise ValueError(f"{name} has the parameters {alpha} and {beta}; they must be finite")
     if name in ("Elu", "Selu", "Celu"):
         a = {"Elu": 1.0, "Selu": 1.67326319217681884765625, "Celu": 1.0}[name] if alpha is None else alpha
-        arg = relay.divide(low(), s(a)) if name == "Celu" else low()
-        y = relay.add(pos(x), relay.multiply(s(a), relay.expm1(arg)))
+        arg = relay.divide(x, s(a)) if name == "Celu" else x
+        y = relay.where(relay.greater(x, s(0)), x, relay.multiply(s(a), relay.expm1(arg)))
         return relay.multiply(y, s(1.05070102214813232421875 if beta is None else beta)) if name == "Selu" else y
     if name in ("HardSigmoid", "HardSwish"):
         a, b = (0.2, 0.5) if name == "HardSigmoid" else (1 / 6, 0.5)
@@ -217,7 +224,7 @@ def transposed_convolution(x, w, bias, strides, pads, dilation, groups, output_p
         )  # fmt: skip
         y = relay.squeeze(y, [2]) if dims == 1 else y
     else:
-        x = _spread(x, strides)
+        x = spread(x, strides)
         full = [(k - 1) * d for k, d in zip(shape[2:], dilation)]
         lo = [f - p for f, p in zip(full, pads[:dims])]
         hi = [f - p + o for f, p, o in zip(full, pads[dims:], output_padding)]
@@ -232,7 +239,7 @@ def transposed_convolution(x, w, bias, strides, pads, dilation, groups, output_p
     return y if bias is None else nn.bias_add(y, bias)
 
 
-def _spread(x, strides):
+def spread(x, strides):
     """Zeros between the elements of the spatial axes: s - 1 of them."""
     for axis, s in enumerate(strides, 2):
         if s == 1:
@@ -384,12 +391,24 @@ def wrapped(index, extent, what, from_end=True, first=False):
 
 def gather(x, index, axis, what="gather", from_end=True):
     """Slices of `x` along `axis`."""
-    return relay.take(x, wrapped(index, shape_of(x)[axis], what, from_end), axis=axis)
+    return relay.take(x, wrapped(index, shape_of(x)[axis], what, from_end, _alike(x, axis)), axis=axis)
+
+
+def _alike(x, axis):
+    """Whether all slices of what is computed along `axis` are one: a kernel that computes it, too, would not look at an index."""
+    behind = rank_of(x) - axis
+
+    def of(e):
+        if rank_of(e) < behind or shape_of(e)[-behind] == 1:
+            return True
+        return isinstance(e, Call) and getattr(e.op, "pattern", INJECTIVE) <= BROADCAST and all(map(of, e.args))
+
+    return isinstance(x, Call) and of(x)
 
 
 def gather_elements(x, index, axis, what="gather", from_end=True):
     """One element of `x` for each of `index`, which says where along `axis`."""
-    index = wrapped(index, shape_of(x)[axis], what, from_end)
+    index = wrapped(index, shape_of(x)[axis], what, from_end, _alike(x, axis))
     cut = [a for a, (m, k) in enumerate(zip(shape_of(index), shape_of(x))) if a != axis and m != k]
     if cut:
         x = slice_axes(x, cut, [0] * len(cut), [shape_of(index)[a] for a in cut], [1] * len(cut))

@@ -368,6 +368,18 @@ def _layer_norm(n):
     return relay.multiply(c.normalized(x, axes, n.get("epsilon", 1e-5), mean=False), n.input(1))
 
 
+@converter("MeanVarianceNormalization")
+def _mean_variance_norm(n):
+    """The standard's definition, where the variance is a difference of two large numbers, loses all digits beside an offset."""
+    x = n.input(0)
+    axes = [a % rank_of(x) for a in n.get("axes", [0, 2, 3])]
+    rest = x
+    for _ in range(2):  # the mean of large numbers rounds; that of the rest says by how much
+        rest = relay.subtract(rest, relay.mean(rest, axes, keepdims=True))
+    spread = relay.sqrt(relay.mean(relay.multiply(rest, rest), axes, keepdims=True))
+    return relay.divide(rest, relay.add(spread, c.scalar(1e-9, spread)))
+
+
 @converter("com.microsoft::SkipLayerNormalization")
 def _skip_layer_norm(n):
     x = relay.add(n.input(0), n.input(1))

@@ -12,7 +12,7 @@ from .. import budget
 from .. import op as relay
 from . import common as c
 from .onnx_ops import converter
-from .values import array, dtype_of, filled, rank_of, shape_of
+from .values import array, dtype_of, rank_of, shape_of
 
 __all__ = ["grid_sample"]
 
@@ -104,7 +104,9 @@ def grid_sample(x, grid, mode="linear", padding="zeros", corners=False):
     for places in itertools.product(range(len(steps)), repeat=dims):
         spot = [relay.add(f, c.scalar(steps[k], f)) for f, k in zip(low, places)]
         w = functools.reduce(relay.multiply, (mine[k] for mine, k in zip(weights, places)))
-        part = relay.multiply(_pixel(x, spot, padding, corners), c.as_dtype(relay.expand_dims(w, 1), dtype_of(x)))
+        # positions are within the image here unless it is padded with zeros: a neighbour beyond it weighs nothing, also if infinite
+        beyond = "zeros" if mode == "linear" else padding
+        part = relay.multiply(_pixel(x, spot, beyond, corners), c.as_dtype(relay.expand_dims(w, 1), dtype_of(x)))
         total = part if total is None else relay.add(total, part)
     return total
 
@@ -120,23 +122,21 @@ def _grid_sample(n):
 
 @converter("Col2Im")
 def _col2im(n):
-    """The sum of blocks at their places: what a transposed convolution with one kernel per place of the block does."""
+    """The sum of blocks at their places, one place of the block after the other."""
     x = n.input(0)
     size, block = (np.asarray(n.array(i, w)).ravel().tolist() for i, w in ((1, "image_shape"), (2, "block_shape")))
     dims = len(size)
-    if dims > 2:
-        n.refuse("images of more than two axes are not supported")
     strides, dilation = list(n.get("strides", [1] * dims)), list(n.get("dilations", [1] * dims))
     pads = list(n.get("pads", [0] * 2 * dims))
     count, rows, _ = shape_of(x)
-    kernel = int(np.prod(block))
-    places = [(s + pads[i] + pads[dims + i] - (k - 1) * d - 1) // st + 1
-              for i, (s, k, d, st) in enumerate(zip(size, block, dilation, strides))]  # fmt: skip
-    x = relay.reshape(x, (count, rows, *places))
-    weight = filled((rows, rows // kernel, kernel), 0, "float32")
-    for r in budget.times(rows):
-        weight[r, r // kernel, r % kernel] = 1
-    weight = array(weight.reshape(rows, rows // kernel, *block), dtype_of(x))
-    more = [s + pads[i] + pads[dims + i] - ((p - 1) * st + (k - 1) * d + 1)
-            for i, (s, p, st, k, d) in enumerate(zip(size, places, strides, block, dilation))]  # fmt: skip
-    return c.transposed_convolution(x, weight, None, strides, pads, dilation, 1, more)
+    full = [s + pads[i] + pads[dims + i] for i, s in enumerate(size)]
+    places = [(f - (k - 1) * d - 1) // st + 1 for f, k, d, st in zip(full, block, dilation, strides)]
+    x = relay.reshape(x, (count, rows // math.prod(block), math.prod(block), *places))
+    total = None
+    for at, offset in zip(budget.times(math.prod(block)), itertools.product(*map(range, block))):
+        part = c.spread(relay.squeeze(c.slice_axes(x, [2], [at], [at + 1], [1]), [2]), strides)
+        lo = [o * d for o, d in zip(offset, dilation)]
+        hi = [f - b - e for f, b, e in zip(full, lo, shape_of(part)[2:])]
+        part = c.pad(part, [0, 0, *lo], [0, 0, *hi])
+        total = part if total is None else relay.add(total, part)
+    return c.slice_axes(total, range(2, 2 + dims), pads[:dims], [f - p for f, p in zip(full, pads[dims:])], [1] * dims)

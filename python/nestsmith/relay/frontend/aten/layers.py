@@ -91,7 +91,8 @@ def _conv(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         total = [d * (k - 1) for d, k in zip(dilation, shape_of(weight)[2:])]
         pads = [t // 2 for t in total] + [t - t // 2 for t in total]
         if pads[:dims] != pads[dims:]:
-            x, pads = c.pad(x, [0, 0, *pads[:dims]], [0, 0, *pads[dims:]]), [0] * 2 * dims
+            lead = [0] * (rank_of(x) - dims)
+            x, pads = c.pad(x, [*lead, *pads[:dims]], [*lead, *pads[dims:]]), [0] * 2 * dims
     else:
         pads = per_axis(0 if padding == "valid" else padding, dims) * 2
     return _batched(x, dims, lambda v: c.convolution(v, weight, bias, per_axis(stride, dims), pads, dilation, groups))

@@ -14,7 +14,7 @@ from ...op import nn
 from .. import common as c
 from ..values import arange, array, dtype_of, known, rank_of, repeated, shape_of
 from .promotion import Types, as_type, constant, fitting
-from .table import aten, lifted, listed, per_axis, scaled, unless_empty
+from .table import aten, lifted, listed, per_axis, scaled, unless_empty, with_axis
 
 # ---- moving data ----
 
@@ -256,9 +256,8 @@ def _embedding(weight, indices, *_):
 
 
 @aten("index_select")
+@with_axis
 def _index_select(x, dim, index):
-    if not rank_of(x):
-        return x
     return c.gather(x, lifted(index), dim % rank_of(x), "index_select", from_end=False)
 
 

@@ -187,11 +187,13 @@ def _kthvalue(x, k, dim=-1, keepdim=False):
 
 @aten("median")
 def _median(x, dim=None, keepdim=False):
-    """The lower one of two."""
-    if dim is None:
-        x = relay.reshape(x, (-1,))
-        return _kthvalue(x, (shape_of(x)[0] + 1) // 2, 0)[0]
-    return _kthvalue(x, (shape_of(x)[dim] + 1) // 2 if rank_of(x) else 1, dim, keepdim)
+    """The lower one of two; the first that is no number, if there is one."""
+    y, axis = (relay.reshape(x, (-1,)), 0) if dim is None else (x, dim)
+    found = _kthvalue(y, (shape_of(y)[axis] + 1) // 2 if rank_of(y) else 1, axis, keepdim)
+    if is_float(dtype_of(y)):
+        odd = ATEN["aten::max"](y, axis, keepdim)
+        found = [relay.where(relay.not_equal(odd[0], odd[0]), o, f) for o, f in zip(odd, found)]
+    return found[0] if dim is None else found
 
 
 @aten("cumprod")
@@ -237,14 +239,18 @@ aten("cummin")(_running_most(relay.less_equal))
 
 @aten("searchsorted.Tensor", "searchsorted.Scalar", types=Types("sequence value"))
 def _searchsorted(sequence, value, out_int32=False, right=False, side=None, sorter=None):
-    """How many elements come before each value."""
+    """How many elements come before each value: where the first one is that does not. What is no number comes last."""
     if sorter is not None:
         raise OpNotImplemented("a sorter is not supported; sort the sequence before")
     shape = shape_of(value)
     lifted = relay.expand_dims(value, rank_of(value))
     sequence = sequence if rank_of(sequence) == 1 else relay.expand_dims(sequence, rank_of(sequence) - 1)
-    before = (relay.less_equal if right or side == "right" else relay.less)(sequence, lifted)
-    found = relay.sum(relay.cast(before, "int32"), [len(shape)])
+    n = shape_of(sequence)[-1]
+    if n:
+        behind = (relay.greater if right or side == "right" else relay.greater_equal)(sequence, lifted)
+        found = relay.min(relay.where(behind, array(np.arange(n), "int32"), array(n, "int32")), [len(shape)])
+    else:
+        found = array(np.zeros(shape), "int32")
     return found if out_int32 else relay.cast(found, "int64")
 
 
