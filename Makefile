@@ -55,7 +55,8 @@ ALONE := tests/measure/ tests/tune/test_lock.py tests/test_interpreter_lock.py
 FIRST := $(patsubst %,tests/%/,lower search tune rpc relay compile device)
 FOLDERS := $(FIRST) $(filter-out $(FIRST) tests/c/ tests/data/ %__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
 WORKERS ?= 3
-PYTEST = PYTHONPATH=python $(PY) -m pytest
+# Tests start hundreds of processes, which need not compile the package's Python each time.
+PYTEST = PYTHONDONTWRITEBYTECODE= PYTHONPATH=python $(PY) -m pytest
 BESIDE = -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(filter-out $(ALONE),$(FOLDERS)) $(ALONE:%=--ignore=%)
 test: setup
 	@$(MAKE) --no-print-directory -s -j2 ext

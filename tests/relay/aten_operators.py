@@ -8,7 +8,6 @@ import warnings
 
 import numpy as np
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
 from whole_networks import computed, outputs
 
 from nestsmith import relay
@@ -25,6 +24,8 @@ SORTED = ("sort", "argsort", "topk", "kthvalue", "mode", "median", "msort")
 
 def operators():
     """The entries of the database by their names, in order."""
+    from torch.testing._internal.common_methods_invocations import op_db  # seconds, and memory
+
     found = {}
     for info in op_db:
         name = f"{info.name}.{info.variant_test_name}" if info.variant_test_name else info.name

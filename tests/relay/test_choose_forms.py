@@ -91,11 +91,11 @@ def tuned(tmp_path_factory):
     assert len(tasks) == 1 and weights == [2] and tasks[0].variants
     tuner = TaskScheduler(tasks, weights, callbacks=[])
     runner = auto_scheduler.LocalRunner(repeat=1, min_repeat_ms=5)
-    tuner.tune(auto_scheduler.TuningOptions(24, num_measures_per_round=8, runner=runner,
+    tuner.tune(auto_scheduler.TuningOptions(12, num_measures_per_round=4, runner=runner,
                                             measure_callbacks=[auto_scheduler.RecordToFile(log)], verbose=0),
                search_policy_params=FEW)  # fmt: skip
     assert tuner.layers == 1 and len(tuner.tasks) == 1 + len(tasks[0].variants) and all(tuner.task_trials)
-    assert sum(tuner.task_trials) == 24 and tuner.task_trials[0] >= 8
+    assert sum(tuner.task_trials) == 12 and tuner.task_trials[0] >= 4
     assert tuner.cur_score == 2 * min(tuner.best_costs) == 2 * tuner.layer_costs[0]
     return mod, params, tasks[0], log
 
@@ -148,7 +148,7 @@ def test_a_run_goes_on_with_all_forms(tuned):
     tuner = TaskScheduler([task], [2], load_log_file=log, callbacks=[])
     runner = auto_scheduler.LocalRunner(repeat=1, min_repeat_ms=5)
     tuner.tune(auto_scheduler.TuningOptions(4, num_measures_per_round=4, runner=runner, verbose=0), search_policy_params=FEW)
-    assert tuner.restored == 24 and tuner.ct == 4
+    assert tuner.restored == 12 and tuner.ct == 4
 
 
 def test_compile_measures_them(tmp_path):
@@ -173,11 +173,11 @@ def test_a_record_of_any_form_is_one_of_the_layer(tuned, tmp_path, capfd):
     assert task.layer_keys == task.keys + tuple(k for v in task.variants for k in v.keys)
     # a first look of a quarter is a round: it is not asked for again
     few = tmp_path / "few.json"
-    lines = [line for line in open(log) if json.loads(line)["i"][0][0] == task.workload_key][:8]
+    lines = [line for line in open(log) if json.loads(line)["i"][0][0] == task.workload_key][:4]
     few.write_text("".join(lines) + path.read_text().splitlines(True)[0])
     again = TaskScheduler([task], load_log_file=str(few), callbacks=[])
-    again._begin(auto_scheduler.TuningOptions(64, num_measures_per_round=8, verbose=0), None)
-    assert again.task_cts[:2] == [len(lines) // 8, 1]
+    again._begin(auto_scheduler.TuningOptions(64, num_measures_per_round=4, verbose=0), None)
+    assert again.task_cts[:2] == [len(lines) // 4, 1]
 
 
 def test_what_is_given_by_hand_goes_before_records(tuned):
