@@ -35,7 +35,7 @@ endif
 PYTHON ?= python3
 PIPGROUPS ?= test
 STAMP := $(VENV)/.setup-$(subst $() ,-,$(PIPGROUPS))
-.PHONY: setup ext lib lib-rt ctest ctest-asan ctest-tsan test test-asan test-full test-tenth suite demo lint tidy format format-check docs notebooks clean
+.PHONY: setup setup-dev ext lib lib-rt ctest ctest-asan ctest-tsan test test-asan test-full test-tenth suite demo lint tidy format format-check docs notebooks clean
 setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@.ci/packages
@@ -44,6 +44,10 @@ $(STAMP): pyproject.toml
 	@echo "installing Python packages ($(PIPGROUPS)): some minutes and, with PyTorch among them (test), about 6 GB"
 	$(PY) -m pip install -q $(PIPGROUPS:%=--group %)
 	@touch $@
+# what CONTRIBUTING.md needs besides: libraries of the C tests, formatters, checkers
+setup-dev:
+	@.ci/packages dev
+	@$(MAKE) --no-print-directory setup PIPGROUPS="test lint"
 demo:
 	@$(MAKE) --no-print-directory setup PIPGROUPS=demo
 	@echo "building the engine (a minute the first time)"
@@ -78,7 +82,10 @@ test-tenth: setup
 # missingReturn: the compilers check it, and cppcheck does not see Python.h (Py_RETURN_NONE and the like)
 CPPCHECK := cppcheck -q --error-exitcode=1 --inline-suppr --enable=warning,portability --suppress=missingInclude \
   --suppress=missingReturn '-DcJSON_ArrayForEach(e,a)=for(e=(a)->child;e;e=e->next)' -Icsrc -j2
-lint: format-check
+need-lint:
+	@for t in clang-format cppcheck; do command -v $$t >/dev/null || { echo "$$t is missing: make setup-dev"; exit 1; }; done
+	@$(PY) -c "import ruff, mypy" 2>/dev/null || { echo "ruff or mypy is missing: make setup-dev"; exit 1; }
+lint: need-lint format-check
 	@$(CPPCHECK) csrc
 	@$(PY) .ci/check_layers.py
 	@$(PY) .ci/check_formats.py
@@ -149,8 +156,11 @@ $(EXT): $(OBJ) $(PYOBJ)
 COMMA := ,
 # C unit tests: tests/c/test_*.c, one program each, linked with cmocka. SAN=1: a separate tree with ASan and UBSan.
 CTESTS := $(sort $(wildcard tests/c/test_*.c))
-ctest: $(CTESTS:tests/c/%.c=$(BUILD)/ctest/%)
-	@set -e; for t in $^; do echo "== $$t"; $$t; done
+ctest: need-cmocka $(CTESTS:tests/c/%.c=$(BUILD)/ctest/%)
+	@set -e; for t in $(filter-out need-cmocka,$^); do echo "== $$t"; $$t; done
+need-cmocka:
+	@pkg-config --exists cmocka || { echo "cmocka is missing: make setup-dev"; exit 1; }
+.PHONY: need-cmocka
 $(BUILD)/ctest/%: tests/c/%.c tests/c/fixture.h $(BUILD)/libnestsmith.a
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -Wno-conversion -o $@ $< $(BUILD)/libnestsmith.a -lcmocka $(DEPS_LIBS) $(LDSAN)
 # Only the library of finished programs, and a network that was exported by an earlier version.
