@@ -62,6 +62,8 @@ def run(case):
                     return name, op, f"wrong: shape {got.shape}, not {w.shape}"
                 # the standard's tolerance is that of float32; numbers of 16 bits may be some of their own steps apart
                 wide = max(rtol, {"float16": 2.0**-8, "bfloat16": 2.0**-5}.get(w.dtype.name, 0))
+                if op == "DFT":  # what is 0 is 2e-7 in the standard's own result, beside 5: errors of sums follow their largest terms
+                    atol = max(atol, 2.0**-23 * np.abs(w).max())
                 np.testing.assert_allclose(got.astype("float64"), w.astype("float64"), rtol=wide, atol=atol)
         return name, op, "ok"
     except OpNotImplemented as e:
@@ -80,6 +82,7 @@ KNOWN = {
     "CumSum": (1,), "CumProd": (1,), "Trilu": (1,), "ReverseSequence": (1,), "Dropout": (1, 2), "CenterCropPad": (1,), "AffineGrid": (1,),
     "RNN": (4,), "LSTM": (4,), "GRU": (4,), "Clip": (), "BlackmanWindow": (0,), "HannWindow": (0,), "HammingWindow": (0,),
     "MelWeightMatrix": (0, 1, 2, 3, 4), "DFT": (1, 2), "STFT": (1, 3), "MaxUnpool": (2,), "Col2Im": (1, 2), "BitShift": (),
+    "Loop": (0, 1), "Compress": (1,),
 }  # fmt: skip
 
 

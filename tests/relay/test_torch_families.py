@@ -66,6 +66,25 @@ GROUPS, TABLE = torch.randn(3, 8, 4), torch.randn(6, 4)
 INF, NAN, S = float("inf"), float("nan"), torch.special
 NONE = torch.zeros(0, dtype=torch.long)
 
+ROTATE = torch.polar(torch.ones(5, 1, 2), torch.arange(10.0).view(5, 1, 2) / 3)
+FILTER, MIX = torch.fft.rfft(torch.arange(90.0) / 90), torch.randn(3, 4, dtype=torch.cfloat)
+
+
+def _modes(x):
+    """A layer of a Fourier neural operator: the first frequencies, mixed."""
+    f = torch.fft.rfft(x)
+    out = torch.zeros(2, 4, 46, dtype=torch.cfloat)
+    out[..., :7] = torch.einsum("bix,io->box", f[..., :7], MIX)
+    return torch.fft.irfft(out, n=90)
+
+
+def _arithmetic(a, b, x):
+    return (a + b, a - b, a * b, a / b, 2 * a, a / 3, a + 1j, -a, a.conj(), b.exp(), b.log(), a**2, 1 / b, a - x, x - a, torch.where(x > 0, a, b),
+            b.sgn(), a.mean(1), a.sum(-1), a @ b.mT, torch.cat([a, b], 1), torch.stack([a, b]), a.permute(2, 0, 1, 3)[..., 1:], a.flip(1).roll(1, 2),
+            a.masked_fill(x > 0, 0), a.to(torch.complex128), F.pad(a, (1, 1)), a.reshape(2, -1), a[0, [1, 0]], torch.zeros_like(a) + b,
+            a * x.double(), (1 + 2j) * x, x.to(torch.cfloat), torch.fft.fft(x).mul_(2))  # fmt: skip
+
+
 FAMILIES = {
     "without elements": ([
         lambda s, x: torch.cat([x[..., :5] * 2, x[..., 5:]], -1),
@@ -139,6 +158,18 @@ FAMILIES = {
         lambda s, x, g, a: F.grid_sample(x, g, "nearest", "reflection", True),
         *(lambda s, x, g, a, beyond=beyond: F.grid_sample(x, g, "bilinear", beyond, True) for beyond in ("border", "reflection")),
     ], (torch.randn(2, 3, 4, 5, 6), torch.rand(2, 3, 4, 2, 3) * 2.6 - 1.3, torch.randn(3, 4))),
+    "complex": ([
+        lambda s, x, q: (torch.view_as_real(torch.view_as_complex(q.view(2, 5, 3, 2, 2)) * ROTATE).flatten(3), torch.stft(
+            x[0], 8, 4, window=torch.hann_window(8), return_complex=True).abs(), torch.fft.irfft(torch.fft.rfft(x) * FILTER, n=90)),
+        lambda s, x, q: (torch.fft.fft2(q).imag, torch.fft.ifft(torch.fft.fft(x, dim=1, norm="ortho"), dim=1).real, _modes(x)),
+        lambda s, x, q: [torch.view_as_real(v.resolve_conj()) for v in _arithmetic(torch.fft.fft(q), torch.complex(q, q * 2 + 1), q)],
+        lambda s, x, q: [v for b in [torch.complex(q, q * 2 + 1)] for v in (b.angle(), b.abs(), b.real, b.imag, b == b.flip(0), b.isnan(), b.norm())],
+        lambda s, x, q: torch.istft(torch.stft(x[0], 8, 2, window=torch.hann_window(8), return_complex=True), 8, 2, window=torch.hann_window(8)),
+        lambda s, x, q: (torch.fft.rfft2(x).abs(), torch.fft.irfft2(torch.fft.rfft2(x)), torch.fft.rfftn(q, norm="forward").real, torch.fft.hfft(q),
+                         torch.view_as_real(torch.fft.ihfft(q).resolve_conj()), torch.fft.rfft(x, n=5).abs(), torch.fft.rfft(x, n=11, dim=1).abs()),
+        *(lambda s, x, q, n=n: (torch.fft.irfft(torch.fft.rfft(x, n=n), n=n), torch.view_as_real(torch.fft.fft(x, n=n)) / n**0.5)
+          for n in (1, 2, 15, 64, 67, 128, 400, 521, 1018)),
+    ], (torch.randn(2, 3, 90), torch.randn(2, 5, 3, 4))),
     "special functions": ([
         lambda s, z, u: (z.lgamma(), z.digamma(), torch.frexp(z), u.double().erfinv(), (u.nan_to_num() * 9).long().lgamma()),
         lambda s, z, u: (torch.special.ndtri((u + 1) / 2), torch.special.zeta(z, 2 - z), torch.polygamma(2, u * 9)),
@@ -187,6 +218,13 @@ def test_programs(name):
     want, mod, params = imported(*FAMILIES[name])
     compare(computed(mod, params, [x.numpy() for x in FAMILIES[name][1]]), want)
     compare(outputs(mod, params, FAMILIES[name][1]), want)
+
+
+def test_complex_outside():
+    with pytest.raises(OpNotImplemented, match="return torch.view_as_real"):
+        imported([lambda s, x: torch.fft.rfft(x)], [X])
+    with pytest.raises(OpNotImplemented, match="give torch.view_as_real"):
+        imported([lambda s, x: x.abs()], [FILTER])
 
 
 def test_sizes_that_data_decide():

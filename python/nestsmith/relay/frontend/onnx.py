@@ -19,12 +19,13 @@ from ..expr import Constant, Function, Tuple, free_vars, rewrite, var
 from ..module import IRModule
 from .compare import Comparison
 from .onnx_check import MOST_AXES, called, checked, dimensions, label
+from .onnx_loops import BODIES, unrolled
 from .onnx_ops import CONVERTERS
 from .values import Node, Unsupported, array, as_list, dtype_of, folded, known, named
 
 __all__ = ["fixed_shapes", "from_onnx", "input_names", "load"]
 
-_CONTROL = {"Loop", "Scan", "SequenceMap"}
+_CONTROL = {"SequenceMap"}
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
 
 
@@ -243,10 +244,11 @@ class _Graph:
         local = self.local(node)
         if local is not None:
             return {a.name: a for a in local.attribute_proto}, local
-        if node.domain not in ("", "ai.onnx") or node.op_type in CONVERTERS:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if domain not in ("", "ai.onnx.preview") or _name(node) in CONVERTERS:
             return None
         try:
-            schema = onnx.defs.get_schema(node.op_type, self.version(), "")
+            schema = onnx.defs.get_schema(node.op_type, self.version(domain), domain)
         except onnx.defs.SchemaError:
             return None
         body = onnx.FunctionProto()
@@ -300,6 +302,11 @@ class _Graph:
                 for op, names in (row for found in branches if all(branches) for row in found.items()):
                     for inner in names:
                         missing.add(op, f"{inner} in a branch of If {title}")
+                continue
+            if name in BODIES:
+                for op, names in (row for a in node.attribute if a.HasField("g") for row in self._missing(a.g, set(known)).nodes.items()):
+                    for inner in names:
+                        missing.add(op, f"{inner} in the body of {name} {title}")
                 continue
             constant = all(i in known for i in node.input if i)
             if constant or name in ("Shape", "Size"):
@@ -446,6 +453,10 @@ class _Graph:
             if _name(node) == "If":
                 self._if(node, values, opset)
                 continue
+            if _name(node) in BODIES:
+                made = unrolled(lambda body, inner: self._body(body, inner, opset), node, values, opset)
+                values.update({name: e for name, e in zip(node.output, made) if name})
+                continue
             inputs = [values.get(i) if i else None for i in node.input]
             outs = self._convert(node, inputs, opset)
             for name, e in zip(node.output, [*outs, *[None] * len(node.output)]):  # fewer, where a definition does not fit
@@ -506,13 +517,13 @@ class _Graph:
             )
         branch = next(a.g for a in node.attribute if a.name == ("then_branch" if cond.data.item() else "else_branch"))
         self._missing(branch, {name for name, e in values.items() if known(e)}).check()
-        inner = dict(values)
-        for t in branch.initializer:
-            inner[t.name] = _constant(t)
-        self.nodes(branch.node, inner, opset, [o.name for o in branch.output])
-        for name, out in zip(node.output, branch.output):
-            if name:
-                values[name] = inner[out.name]
+        values.update({name: e for name, e in zip(node.output, self._body(branch, dict(values), opset)) if name})
+
+    def _body(self, body, values, opset):
+        """The results of a graph inside of a node; `values` are those it may read, and become its own."""
+        values.update((t.name, _constant(t)) for t in body.initializer)
+        self.nodes(body.node, values, opset, [o.name for o in body.output])
+        return [values[o.name] for o in body.output]
 
 
 def _reads(node):

@@ -17,6 +17,7 @@ from ..expr import Expr
 from ..op import nn
 from . import common as c
 from .einsum import einsum
+from .pooling import places_of_maxima, unpooled, windows
 from .recurrent import recurrent
 from .values import arange, array, dtype_of, filled, integers, known, rank_of, repeated, shape_of
 
@@ -289,13 +290,36 @@ def _conv_transpose(n):
 @converter("MaxPool", "AveragePool")
 def _pool(n):
     x, size = n.input(0), list(n.get("kernel_shape"))
-    if n.outputs > 1:
-        n.refuse("indices of maxima are not supported")
     if len(size) not in (1, 2, 3):
         n.refuse(f"pooling has one to three spatial axes, not {len(size)}")
     strides, pads, dilation = _windows(n, x, size)
-    kind = "max" if n.op == "MaxPool" else "avg"
-    return c.pool(kind, x, size, strides, pads, dilation, bool(n.get("ceil_mode")), bool(n.get("count_include_pad")))
+    kind, ceil = "max" if n.op == "MaxPool" else "avg", bool(n.get("ceil_mode"))
+    y = c.pool(kind, x, size, strides, pads, dilation, ceil, bool(n.get("count_include_pad")))
+    if n.outputs == 1:
+        return y
+    at = windows(shape_of(x)[2:], size, strides, pads, dilation, ceil)
+    return [y, relay.add(places_of_maxima(x, at, bool(n.get("storage_order"))), _first_places(shape_of(x)))]
+
+
+def _first_places(shape):
+    """The flat place of the first element of each map of NC* data."""
+    first = arange(shape[0] * shape[1]).reshape(*shape[:2], *[1] * (len(shape) - 2)) * math.prod(shape[2:])
+    return array(first, "int64")
+
+
+@converter("MaxUnpool")
+def _max_unpool(n):
+    x, index = n.input(0), n.input(1)
+    size = list(n.get("kernel_shape"))
+    strides, pads, _ = _windows(n, x, size)
+    dims, given = len(size), n.array(2, "output_shape")
+    made = [(e - 1) * s - pads[i] - pads[i + dims] + k for i, (e, s, k) in enumerate(zip(shape_of(x)[2:], strides, size))]
+    index = relay.subtract(index, _first_places((*shape_of(x)[:2], *made)))  # those of the map alone
+    if given is None:
+        return unpooled(x, index, made, "MaxUnpool")
+    want = integers(given)
+    y = unpooled(x, index, made, "MaxUnpool")
+    return c.pad(y, [0] * len(want), [w - h for w, h in zip(want, shape_of(y))])
 
 
 @converter("LpPool")
@@ -332,9 +356,29 @@ def _global_pool(n):
 @converter("BatchNormalization")
 def _batch_norm(n):
     if n.get("training_mode") or (n.opset < 7 and not n.get("is_test", 0)):
-        n.refuse("it is in training mode; export the model in evaluation mode")
+        return _batch_norm_in_training(n)
     x = n.input(0)
     return nn.batch_norm(x, *(c.as_dtype(v, dtype_of(x)) for v in n.inputs[1:5]), epsilon=n.get("epsilon", 1e-5))[0]
+
+
+def _batch_norm_in_training(n):
+    """By the statistics of the data, and the running ones that follow: variances without correction."""
+    x, scale, bias, mean, var = n.inputs[:5]
+    if n.opset < 14:
+        n.refuse("it is in training mode; export the model in evaluation mode")
+    axes = [a for a in range(rank_of(x)) if a != 1]
+    wide = x if dtype_of(x) in ("float32", "float64") else relay.cast(x, "float32")
+    mine, spread = relay.mean(wide, axes, keepdims=True), relay.variance(wide, axes, keepdims=True)
+    y = relay.multiply(relay.subtract(wide, mine), relay.rsqrt(relay.add(spread, c.scalar(n.get("epsilon", 1e-5), spread))))
+    lift = lambda v: c.as_dtype(relay.reshape(v, (-1, *[1] * (rank_of(x) - 2))), dtype_of(y))  # noqa: E731
+    y = relay.add(relay.multiply(y, lift(scale)), lift(bias))
+    keep = n.get("momentum", 0.9)
+
+    def follows(old, new):
+        new = relay.multiply(relay.squeeze(new, axes), c.scalar(1 - keep, new))
+        return relay.add(relay.multiply(old, c.scalar(keep, old)), c.as_dtype(new, dtype_of(old)))
+
+    return [c.as_dtype(y, dtype_of(x)), follows(mean, mine), follows(var, spread)]
 
 
 @converter("InstanceNormalization")

@@ -16,7 +16,7 @@ from .. import budget
 from ..expr import Expr, Function, Tuple, TupleWrapper, free_vars, var
 from ..infer import infer_type
 from ..module import IRModule
-from .aten import ATEN
+from .aten import ATEN, PAIRS, Pair
 from .common import cast
 from .compare import Comparison
 from .onnx import from_onnx
@@ -295,7 +295,18 @@ def is_known_operator(node, table=ATEN):
     """Whether there is a converter for the operator of a node. That may still refuse what the node asks for."""
     if node.target is operator.getitem:
         return True
+    if _is_complex(node) and not (is_only_check(node) or _key(node.target) in _INLINE):
+        return _converter(PAIRS, node.target) is not None
     return is_only_check(node) or _key(node.target) in _INLINE or _converter(table, node.target) is not None
+
+
+def _is_complex(node):
+    """Whether a node reads or makes complex tensors."""
+    found = []
+    for n in (node, *node.all_input_nodes):
+        value = n.meta.get("val")
+        found += value if isinstance(value, (list, tuple)) else [value]
+    return any(getattr(getattr(v, "dtype", None), "is_complex", False) for v in found)
 
 
 def is_only_check(node):
@@ -397,6 +408,8 @@ class Program:
         self.env0 = dict(self.env)  # before nodes write to inputs
         outs = self.run(self.program.graph, self.env)
         kinds = self.torch.export.graph_signature.OutputKind
+        if _has(Pair, list(outs)):
+            raise OpNotImplemented("an output of the model is complex; networks have real inputs and outputs: return torch.view_as_real(y)")
         chosen = [o for o, s in zip(outs, self.program.graph_signature.output_specs) if s.kind in (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)]
         self.outputs = [self.expression(o) for o in chosen if isinstance(o, (Expr, self.torch.Tensor))]
         if not self.outputs:
@@ -436,7 +449,7 @@ class Program:
         """A weight: PyTorch's tensor if weights are constants of the network, else a variable. One that has two names has one."""
         tensor = self._stored(spec)
         kinds = self.torch.export.graph_signature.InputKind
-        if self.freeze or spec.kind == kinds.CONSTANT_TENSOR or tensor.dtype == self.torch.bfloat16:
+        if self.freeze or spec.kind == kinds.CONSTANT_TENSOR or tensor.dtype == self.torch.bfloat16 or tensor.is_complex():
             return tensor
         place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride()) if tensor.numel() else id(tensor)
         if place not in self.variables:
@@ -450,6 +463,9 @@ class Program:
         """A value as an expression. A tensor becomes one constant, wherever it is used."""
         if not isinstance(value, self.torch.Tensor):
             return value
+        if value.is_complex():
+            parts = self.torch.view_as_real(value.resolve_conj()).contiguous()
+            return Pair(*(array(_numpy(parts[..., k]).copy()) for k in (0, 1)))
         key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), value._version)
         if key not in self.constants:
             e = array(_numpy(value).copy(), dtype_name(value.dtype))  # a later node may write to it
@@ -486,10 +502,10 @@ class Program:
         if nothing is not None and not _writes(node):
             return nothing
         budget.node()
-        if not _has(Expr, [args, kwargs]):
+        if not _has((Expr, Pair), [args, kwargs]):
             for made in self.torch.utils._pytree.tree_leaves(node.meta.get("val")):
                 if isinstance(made, self.torch.Tensor):
-                    budget.room(made.shape, dtype_name(made.dtype))
+                    budget.room((made.numel() * made.dtype.itemsize,), "uint8")
             with self.torch.no_grad():
                 return node.target(*args, **kwargs)
         try:
@@ -514,6 +530,8 @@ class Program:
         return results[place]
 
     def _like(self, e):
+        if isinstance(e, Pair):
+            return self.torch.complex(*(self._like(v) for v in (e.re, e.im)))
         if not isinstance(e, Expr):
             return e
         return self.torch.empty(shape_of(e), dtype=getattr(self.torch, dtype_of(e)))
@@ -532,15 +550,20 @@ class Program:
                     args.append(a.default_value)
             kwargs = {k: v for k, v in given.items() if k not in _WITHOUT_MEANING}
         args, kwargs = self._arguments(args), self._arguments(kwargs)
-        out = _converter(self.table, node.target)(*args, **kwargs)
+        out = _converter(PAIRS if _is_complex(node) else self.table, node.target)(*args, **kwargs)
         out = list(out) if isinstance(out, (TupleWrapper, list, tuple)) else out
-        named(out if isinstance(out, list) else [out], _label(node))
+        made = [x for o in (out if isinstance(out, list) else [out]) for x in ((o.re, o.im) if isinstance(o, Pair) else (o,))]
+        named(made, _label(node))
         value = node.meta.get("val")
         if isinstance(out, list) and not isinstance(value, (list, tuple)):
             out = out[0]  # PyTorch's and ours differ in the results that nobody reads
         if _writes(node) and isinstance(out, Expr) and value is not None:
             out = cast(out, dtype_name(value.dtype))  # what is written to keeps its type
         for o, v in zip(out, value) if isinstance(out, list) else [(out, value)]:
+            if isinstance(o, Pair):
+                v = v.real
+                self._fits(o.re, v)
+                self._fits(o.im, v)
             if isinstance(o, Expr):
                 self._fits(o, v)
         return out
@@ -557,7 +580,9 @@ class Program:
             return {k: self._arguments(x) for k, x in v.items()}
         if isinstance(v, (list, tuple)):
             return [self._arguments(x) for x in v]
-        return dtype_name(v) if isinstance(v, self.torch.dtype) else self.expression(v)
+        if isinstance(v, self.torch.dtype):
+            return str(v).removeprefix("torch.") if v.is_complex else dtype_name(v)
+        return self.expression(v)
 
     # ---- comparing ----
 
@@ -621,5 +646,6 @@ def dtype_name(kind):
     """Our name of an element type of PyTorch."""
     name = {"half": "float16"}.get(str(kind).removeprefix("torch."), str(kind).removeprefix("torch."))
     if name.startswith(("complex", "float8", "q", "bits")):
-        raise OpNotImplemented(f"element type {name} is not supported")
+        parts = "; give torch.view_as_real(x), and call view_as_complex in the model" * name.startswith("complex")
+        raise OpNotImplemented(f"element type {name} is not supported{parts}")
     return name

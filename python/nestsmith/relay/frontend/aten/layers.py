@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ....error import OpNotImplemented
 from ....numerics import is_float
 from ... import op as relay
 from ...expr import Expr
 from ...op import nn
 from .. import common as c
+from ..pooling import adaptive_windows, places_of_maxima, unpooled, windows
 from ..recurrent import recurrent
 from ..sampling import grid_sample
-from ..values import Node, arange, array, dtype_of, filled, rank_of, shape_of
+from ..values import Node, array, dtype_of, filled, rank_of, shape_of
 from .table import ATEN, aten, per_axis, scaled, with_axis
 
 # ---- products ----
@@ -138,60 +137,44 @@ def _adaptive(kind, dims):
     return convert
 
 
-def _windows(shape, size, stride=None, padding=0, dilation=1, ceil_mode=False):
-    """Of each axis the places of the elements of each window, (windows, elements); those outside are the first inside again."""
+def _max_windows(shape, size, stride=None, padding=0, dilation=1, ceil_mode=False):
     dims = len(shape)
     size = per_axis(size, dims)
     stride = per_axis(stride, dims) if stride not in (None, [], ()) else size
-    out = []
-    for n, k, s, p, d in zip(shape, size, stride, per_axis(padding, dims), per_axis(dilation, dims)):
-        at = arange(c.out_extent(n, k, s, d, 2 * p, ceil_mode, p)).reshape(-1, 1) * s - p + arange(k) * d
-        inside = (at >= 0) & (at < n)
-        first = np.take_along_axis(at, inside.argmax(1)[:, None], 1)
-        out.append(np.where(inside, at, first))
-    return out
+    return windows(shape, size, stride, per_axis(padding, dims) * 2, per_axis(dilation, dims), ceil_mode)
 
 
-def _adaptive_windows(shape, size):
-    out = []
-    for n, m in zip(shape, per_axis(size, len(shape))):
-        first, end = arange(m) * n // m, -(-(arange(m) + 1) * n // m)
-        at = first[:, None] + arange((end - first).max())
-        out.append(np.where(at < end[:, None], at, first[:, None]))
-    return out
+def _adaptive_places(shape, size):
+    return adaptive_windows(shape, per_axis(size, len(shape)))
 
 
-def _with_places(pool, dims, windows):
-    """A max pool and the flat places of the maxima within their maps: of equal ones the first."""
+def _with_places(pool, dims, where):
+    """A max pool and the flat places of the maxima."""
 
     def convert(x, *args, **kwargs):
-        return [pool(x, *args, **kwargs), _batched(x, dims, lambda v: _places_of_maxima(v, windows(shape_of(v)[2:], *args, **kwargs)))]
+        return [pool(x, *args, **kwargs), _batched(x, dims, lambda v: places_of_maxima(v, where(shape_of(v)[2:], *args, **kwargs)))]
 
     return convert
 
 
-def _places_of_maxima(x, at):
-    n, channels, *size = shape_of(x)
-    flat = 0
-    for axis, places in enumerate(at):  # (windows of all axes..., elements of all axes...)
-        lift = [-1 if a in (axis, len(at) + axis) else 1 for a in range(2 * len(at))]
-        lift[axis], lift[len(at) + axis] = places.shape
-        flat = flat + places.reshape(lift) * math.prod(size[axis + 1 :])
-    out, each = flat.shape[: len(at)], math.prod(flat.shape[len(at) :])
-    table = flat.reshape(-1, each)
-    seen = relay.take(relay.reshape(x, (n, channels, math.prod(size))), array(table, "int32"), axis=2)
-    best = relay.cast(relay.argmax(seen, [3]), "int32")
-    index = relay.add(best, array(arange(len(table)) * each, "int32"))
-    return relay.reshape(relay.take(array(table.ravel(), "int64"), index, axis=0), (n, channels, *out))
+def _unpool(dims):
+    def convert(x, indices, output_size, stride=None, padding=None):
+        size = list(output_size)
+        return unpooled(x, indices, size, "max_unpool") if rank_of(x) == dims + 2 else relay.squeeze(
+            unpooled(relay.expand_dims(x, 0), relay.expand_dims(indices, 0), size, "max_unpool"), [0])  # fmt: skip
+
+    return convert
 
 
+for _d in (2, 3):
+    aten(f"max_unpool{_d}d")(_unpool(_d))
 for _d in (1, 2, 3):
     for _k in ("max", "avg"):
         aten(f"{_k}_pool{_d}d")(_pool(_k, _d))
         aten(f"adaptive_{_k}_pool{_d}d")(_adaptive(_k, _d))
     # These also give the places of the maxima, which are left out again where nobody reads them.
-    aten(f"max_pool{_d}d_with_indices")(_with_places(ATEN[f"aten::max_pool{_d}d"], _d, _windows))
-    aten(f"adaptive_max_pool{_d}d")(_with_places(_adaptive("max", _d), _d, _adaptive_windows))
+    aten(f"max_pool{_d}d_with_indices")(_with_places(ATEN[f"aten::max_pool{_d}d"], _d, _max_windows))
+    aten(f"adaptive_max_pool{_d}d")(_with_places(_adaptive("max", _d), _d, _adaptive_places))
 aten("_adaptive_avg_pool2d")(ATEN["aten::adaptive_avg_pool2d"])
 aten("_adaptive_avg_pool3d")(ATEN["aten::adaptive_avg_pool3d"])
 
