@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import nestsmith as ns
+from helpers import in_turn
 from nestsmith import te, tir
 
 
@@ -39,28 +40,27 @@ def matmul(n, m, k, dtype="float32", acc=None, transposed=False):
 
 
 @pytest.mark.parametrize(
-    "dtype,acc",
-    [
-        ("float32", None),
-        ("float64", None),
-        ("int32", None),
-        ("int64", None),
-        ("int8", "int32"),
-        ("uint8", "int32"),
-        ("int16", "int32"),
-        ("float16", "float32"),
-        ("int32", "float32"),
-    ],
-)
-@pytest.mark.parametrize(
-    "n,m,k,ti,tj,tk",
-    [
-        (16, 64, 24, 4, 32, 8),
-        (12, 49, 20, 3, 7, 5),
-        (6, 26, 9, 2, 13, 3),
-        (5, 30, 16, 5, 30, 16),
-        (8, 96, 32, 8, 96, 4),
-    ],
+    "dtype,acc,n,m,k,ti,tj,tk",
+    in_turn(
+        [
+            ("float32", None),
+            ("float64", None),
+            ("int32", None),
+            ("int64", None),
+            ("int8", "int32"),
+            ("uint8", "int32"),
+            ("int16", "int32"),
+            ("float16", "float32"),
+            ("int32", "float32"),
+        ],
+        [
+            (16, 64, 24, 4, 32, 8),
+            (12, 49, 20, 3, 7, 5),
+            (6, 26, 9, 2, 13, 3),
+            (5, 30, 16, 5, 30, 16),
+            (8, 96, 32, 8, 96, 4),
+        ],
+    ),
 )
 def test_matmul_tiles(dtype, acc, n, m, k, ti, tj, tk):
     if dtype == "float16" and "clang" in os.environ.get("CC", ""):
@@ -286,9 +286,7 @@ ACCESSES = {
 }
 
 
-@pytest.mark.parametrize("name", ACCESSES)
-@pytest.mark.parametrize("factor", [30, 15, 10, 6, 2])
-@pytest.mark.parametrize("reduce", [False, True])
+@pytest.mark.parametrize("name,factor,reduce", in_turn(list(ACCESSES), [30, 15, 10, 6, 2], [False, True]))
 def test_accesses(name, factor, reduce):
     point, expect = ACCESSES[name]
     n = 8
@@ -424,9 +422,10 @@ EPILOGUES = {  # of C, a bias of columns and another matrix; is it made of the r
 }
 
 
-@pytest.mark.parametrize("split", [None, 8])
-@pytest.mark.parametrize("n,m,k,ti,tj", [(12, 64, 24, 3, 32), (14, 40, 9, 7, 40), (10, 26, 5, 5, 13), (6, 96, 300, 6, 48), (9, 24, 1, 9, 24)])
-@pytest.mark.parametrize("name", EPILOGUES)
+TILED = [(12, 64, 24, 3, 32), (14, 40, 9, 7, 40), (10, 26, 5, 5, 13), (6, 96, 300, 6, 48), (9, 24, 1, 9, 24)]
+
+
+@pytest.mark.parametrize("name,n,m,k,ti,tj,split", in_turn(list(EPILOGUES), TILED, [None, 8]))
 def test_what_becomes_of_sums_is_made_of_registers(name, n, m, k, ti, tj, split):
     point, expect, made = EPILOGUES[name]
     a, b, c = matmul(n, m, k)
