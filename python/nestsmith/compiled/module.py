@@ -26,6 +26,11 @@ _SHARE = 1 << 14  # bytes from which it is quicker to use the caller's memory th
 class _Places:
     """Arguments by place or by name; one output as it is, several as a tuple."""
 
+    state: dict = {}
+
+    def keep(self, given, values):
+        return values
+
     def __init__(self, names):
         self.names = names
 
@@ -81,6 +86,7 @@ class CompiledModule:
         self._entry = {n: described[0] for n, described in self.runtime.core.inputs()}
         self._out_entry = [described[0] for described in self.runtime.core.outputs()]
         self.calling = calling or _Places(list(self.inputs))
+        self._own = list(self.inputs)[: len(self.inputs) - len(self.calling.state)]  # the others are buffers that the model writes to
         self._movable = _movable(json.loads(lib.graph_json_str))
         self._lent = set()  # inputs that are the caller's memory now
         self._seen = {n: set() for n in self.inputs}  # kinds of arrays that were right: (type, element type)
@@ -92,6 +98,11 @@ class CompiledModule:
 
     def __reduce__(self):
         raise TypeError("a compiled network cannot be copied or pickled; export(path) writes it, and nestsmith.load(path) reads it")
+
+    @property
+    def state(self):
+        """What buffers that the model writes to hold now, by name; they may be replaced between calls."""
+        return self.calling.state
 
     def __repr__(self):
         shown = ", ".join(f"{check.printable(n, lines=False)}: {dtype}{list(shape)}" for n, (shape, dtype) in self.inputs.items())
@@ -111,10 +122,10 @@ class CompiledModule:
             If an input has another shape.
         """
         given = self.calling.inputs(args, kwargs)
-        if len(given) != len(self.inputs):
-            raise TypeError(f"the network takes {len(self.inputs)} inputs ({', '.join(self.inputs)}), {len(given)} were given")
-        given = [self._checked(name, v) for name, v in zip(self.inputs, given)]
-        example = None
+        if len(given) != len(self._own):
+            raise TypeError(f"the network takes {len(self._own)} inputs ({', '.join(self._own)}), {len(given)} were given")
+        given = [self._checked(name, v) for name, v in zip(self._own, given)]
+        own, example = given[:], None
         for k, v in enumerate(given):
             if values.is_tensor(v):
                 given[k] = v.resolve_neg()  # PyTorch negates some views only when they are read
@@ -122,9 +133,11 @@ class CompiledModule:
         with self._lock:
             if example is not None and self.device.device_type != 1:
                 values.finish(given)
-            for name, v in zip(self.inputs, given):
+            for name, v in zip(self._own, given):
                 self._set(name, v)
-            out = self._run(example)
+            for name, v in self.state.items():
+                self._set(name, self._checked(name, v))
+            out = self.calling.keep(own, self._run(example))
         return self.calling.outputs(out)
 
     def _checked(self, name, value):

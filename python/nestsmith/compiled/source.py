@@ -5,16 +5,17 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import warnings
 
 import numpy as np
 
 from ..relay import frontend
 from ..relay.budget import importing
 from ..relay.expr import Expr
-from ..relay.frontend import onnx, pytorch
+from ..relay.frontend import onnx, pytorch, torch_caches
 from ..relay.module import IRModule
 from ..relay.pipeline import as_module
-from .values import dtype_of, holds, shape_of
+from .values import dtype_of, holds, is_tensor, shape_of
 
 __all__ = ["Source", "read"]
 
@@ -124,10 +125,20 @@ class TorchCalling:
     program : torch.export.ExportedProgram
     signature : inspect.Signature, optional
         Of the model's ``forward``: with it arguments may be given by place or by name, whatever the example did.
+    read : pytorch.Program, optional
+        The program as it was imported: which buffers and arguments it writes to.
+
+    Attributes
+    ----------
+    state : dict of str to array
+        What the buffers that the model writes to hold now.
     """
 
-    def __init__(self, torch, program, signature=None):
+    def __init__(self, torch, program, signature=None, read=None):
         self.signature = signature
+        self.state = {name: value for name, (_, value) in read.states.items()} if read else {}
+        names = [v.name_hint for v in read.inputs] if read else []
+        self.written = [names.index(s.target) for s in read.writes] if read else []  # places among the inputs
         self.tree = torch.utils._pytree
         self.tensor = torch.Tensor
         self.into, self.out = program.call_spec.in_spec, program.call_spec.out_spec
@@ -177,12 +188,30 @@ class TorchCalling:
             return args, kwargs
         return args, {k: named[k] for k in example_kwargs}
 
+    def keep(self, given, values):
+        """Takes the new values of buffers and arguments out of the network's outputs: buffers become the state, arguments are written to."""
+        own = len(values) - len(self.state) - len(self.written)
+        rest = iter(values[own:])
+        for name in self.state:
+            self.state[name] = next(rest)
+        for place in self.written:
+            _write(given[place], next(rest))
+        return values[:own]
+
     def outputs(self, values):
         """What the model returns, made of the network's outputs."""
         if self.single:
             return values[0]
         rest = iter(values)
         return self.tree.tree_unflatten([next(rest) if fixed is None else fixed[0] for fixed in self.results], self.out)
+
+
+def _write(array, value):
+    """Writes a value to an argument, where it is one that can be written to."""
+    if is_tensor(array):
+        array.detach().copy_(value)
+    elif isinstance(array, np.ndarray):
+        np.copyto(array, value)
 
 
 def _brief(spec):
@@ -225,12 +254,30 @@ def exported(torch, model, example_inputs):
             "a torch.nn.Module needs example_inputs: a tensor, a tuple of arguments or a dictionary of keywords, with the shapes "
             "that the network shall have"
         )
+    torch_caches.register(torch)
     args, kwargs = _call_of(torch, example_inputs)
+    if any(m.training for m in model.modules() if not any(m.children())):
+        warnings.warn(
+            f"{type(model).__name__} is in training mode; it is compiled in evaluation mode, as model.eval() sets it: without dropout, and with "
+            "the stored statistics of batch normalisation",
+            stacklevel=6,
+        )
     with _Evaluating(model), torch.no_grad():
         try:
             return torch.export.export(model, args, kwargs, strict=False)
         except Exception as e:  # whatever the model's own code or torch raises
-            raise ValueError(f"torch.export cannot take {type(model).__name__} apart: {type(e).__name__}: {e}") from e
+            raise ValueError(
+                f"torch.export cannot take {type(model).__name__} apart: {type(e).__name__}: {e}\n{_other_ways(model, str(e))}"
+            ) from e
+
+
+def _other_ways(model, why):
+    """What else may work where torch.export does not, in a line."""
+    ways = []
+    if "Cache" in why and getattr(getattr(model, "config", None), "use_cache", None):
+        ways.append("use_cache=False among the arguments leaves caches of keys and values out")
+    ways.append('torch.compile(model, backend="nestsmith") leaves to PyTorch what cannot be exported')
+    return "Other ways in: " + "; ".join([*ways, "an ONNX file of the model (torch.onnx.export) is taken, too"])
 
 
 def _of_torch(torch, model, example_inputs, shape):
@@ -245,8 +292,9 @@ def _of_torch(torch, model, example_inputs, shape):
         program = pytorch.bound(torch, model, args, {**{k: kwargs[k] for k in names}, **kwargs})
     else:
         program = model
-    mod, params = frontend.from_pytorch(program, freeze_params=False)
-    return Source(mod, params, name, TorchCalling(torch, program, _signature(torch, model)))
+    network = pytorch.read(torch, program)
+    mod, params = network.network(None, [], freeze=False, writes=True)
+    return Source(mod, params, name, TorchCalling(torch, program, _signature(torch, model), network))
 
 
 def _of_script(model, example_inputs, shape):

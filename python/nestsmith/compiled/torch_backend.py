@@ -21,7 +21,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.export import exported_program
 
 from .. import check, forks
-from ..relay.frontend.pytorch import decompositions, open_sizes
+from ..relay.frontend.aten.decompositions import decompositions
+from ..relay.frontend.pytorch import has_converter, is_random, open_sizes
 from .build import compile
 from .torch_parts import SMALLEST, divided, placeholders, specialised
 
@@ -83,12 +84,22 @@ def backend(graph, example_inputs, *, mode=None, options=None):
         made.append(_Compiled(graph, weights if same else set(), {k: v for k, v in (options or {}).items() if k not in OWN}, **own))
         return made[0]
 
-    whole, parts = exported_program._split_decomp_table_to_cia_and_python_decomp(decompositions(torch))
+    whole, parts = exported_program._split_decomp_table_to_cia_and_python_decomp(_taken_apart())
     with exported_program._override_composite_implicit_decomp(whole):
         run = aot_autograd(fw_compiler=take, decompositions=parts)(graph, example_inputs)
     if all(isinstance(x, torch.Tensor) for x in example_inputs):
         made[0].prepare(example_inputs)
     return run
+
+
+def _taken_apart():
+    """{operator: function that computes it by others} of operators without a converter. Random ones stay as they are, so that they draw what
+    they draw in eager mode, and those that would come down to PyTorch's primitives, which it runs no better."""
+    return {
+        op: f
+        for op, f in decompositions(torch).items()
+        if not has_converter(op) and not is_random(torch, op) and not f.__module__.startswith("torch._refs")
+    }
 
 
 class _Compiled:

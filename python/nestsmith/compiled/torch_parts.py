@@ -21,7 +21,7 @@ from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 from .. import forks
 from ..error import OpNotImplemented
 from ..relay.budget import importing
-from ..relay.frontend.pytorch import dtype_name, is_known_operator, is_only_check, is_random, is_view
+from ..relay.frontend.pytorch import dtype_name, is_known_operator, is_only_check, is_random, is_view, known_nodes
 from ..relay.frontend.torch_graph import of_graph
 from .build import compile
 
@@ -92,7 +92,7 @@ class _Capable:
     """Which nodes may become part of a network; PyTorch's partitioner asks it."""
 
     def __init__(self, graph, left):
-        self.left = left
+        self.left, self.known = left, {n for n in known_nodes(graph.owning_module) if not is_random(torch, n.target)}
         devices = {v.device for n in graph.nodes for v in tensors(n.meta.get("val"))}
         self.device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
         self.others = {d for d in devices if d.type not in ("cpu", self.device.type)} or self.device.type not in ("cpu", "cuda")
@@ -105,7 +105,7 @@ class _Capable:
             return False
         if node.target is operator.getitem:
             return self.is_node_supported(_, node.args[0])
-        if not is_known_operator(node):
+        if not is_known_operator(node) and node not in self.known:
             return False
         return self._is_plain(node.meta.get("val"), True) and all(self._is_plain(n.meta.get("val")) for n in node.all_input_nodes)
 
@@ -219,7 +219,7 @@ def _proposed(module, capable, smallest):
     keep their order."""
     section, number = {}, 0
     for n in module.graph.nodes:
-        number += n.op == "call_function" and not capable.is_node_supported(None, n) and (is_random(torch, n) or n.is_impure(False))
+        number += n.op == "call_function" and not capable.is_node_supported(None, n) and (is_random(torch, n.target) or n.is_impure(False))
         section[n] = number
 
     class OfSection:

@@ -16,11 +16,14 @@ from .. import budget
 from ..expr import Expr, Function, Tuple, TupleWrapper, free_vars, var
 from ..infer import infer_type
 from ..module import IRModule
+from . import torch_caches
 from .aten import ATEN, PAIRS, Pair
+from .aten.decompositions import decompositions
 from .common import cast
 from .compare import Comparison
 from .onnx import from_onnx
 from .settled import settled
+from .torch_state import held, with_one_name
 from .values import Unsupported, array, dtype_of, named, shape_of
 
 __all__ = ["from_pytorch"]
@@ -67,6 +70,7 @@ def from_pytorch(
     Returns
     -------
     mod : IRModule
+        A buffer that the model writes to is an input under its name, after the others, and its new value a result, after the others.
     params : dict of str to numpy.ndarray
 
     Raises
@@ -94,7 +98,7 @@ def from_pytorch(
         script_module = bound(torch, script_module, _examples(torch, infos, example_inputs, "an exported program with open sizes"), {})
     names = [name for name, _, _ in infos] if infos else None
     table = {**ATEN, **(custom_convert_map or {})}
-    program = Program(torch, _prepared(torch, script_module, table), table)
+    program = read(torch, script_module, table)
     with budget.importing(limits):
         mod, params = program.network(names, infos, freeze_params)
     if check is not False:
@@ -109,6 +113,11 @@ def _torch():
     except ImportError as e:
         raise ImportError("models of PyTorch are read by PyTorch: pip install torch") from e
     return torch
+
+
+def read(torch, program, table=ATEN):
+    """An exported program, made ready to become a network: see :meth:`Program.network`."""
+    return Program(torch, _prepared(torch, program, table), table)
 
 
 # ---- what the user gives ----
@@ -147,6 +156,7 @@ def _evaluating(model):
 def _export(torch, model, infos, given):
     _evaluating(model)
     examples = _examples(torch, infos, given, "a torch.nn.Module")
+    torch_caches.register(torch)
     try:
         with torch.no_grad():
             return torch.export.export(model, examples)
@@ -257,8 +267,8 @@ def is_view(node):
     return schema is not None and not _writes(node) and any(r.alias_info is not None for r in schema.returns)
 
 
-def _known_nodes(program):
-    """Nodes that depend on no input and no weight."""
+def known_nodes(program):
+    """Nodes of a program or module that depend on no input and no weight."""
     known = set()
     for node in program.graph.nodes:
         if node.op == "call_function" and all(a in known for a in node.all_input_nodes):
@@ -271,7 +281,7 @@ def _known_nodes(program):
 def _entangled(program):
     """Whether a computed tensor is written to whose data are read later under another name (of a view of it, or of what it is a
     view of), or an input or weight is: then writing is more than a new value under the old name."""
-    known, whole, family, writes = _known_nodes(program), {}, {}, []
+    known, whole, family, writes = known_nodes(program), {}, {}, []
     place = {n: i for i, n in enumerate(program.graph.nodes)}
     for node in program.graph.nodes:
         if node.op != "call_function" or not (_writes(node) or is_view(node)) or not node.all_input_nodes:
@@ -291,13 +301,17 @@ def _entangled(program):
     return False
 
 
+def has_converter(operator, table=ATEN):
+    return _converter(table, operator) is not None
+
+
 def is_known_operator(node, table=ATEN):
     """Whether there is a converter for the operator of a node. That may still refuse what the node asks for."""
     if node.target is operator.getitem:
         return True
     if _is_complex(node) and not (is_only_check(node) or _key(node.target) in _INLINE):
-        return _converter(PAIRS, node.target) is not None
-    return is_only_check(node) or _key(node.target) in _INLINE or _converter(table, node.target) is not None
+        return has_converter(node.target, PAIRS)
+    return is_only_check(node) or _key(node.target) in _INLINE or has_converter(node.target, table)
 
 
 def _is_complex(node):
@@ -314,24 +328,21 @@ def is_only_check(node):
     return _key(node.target) in _NOTHING
 
 
-def is_random(torch, node):
-    """Whether the operator of a node may draw random numbers."""
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+def is_random(torch, operator):
+    """Whether an operator may draw random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ())
+
+
+def _written_placeholders(program):
+    """Names of inputs and of what a program holds that it writes to."""
+    owners = {owner(w) for n in program.graph.nodes if n.op == "call_function" for w in written(n)}
+    return {n.name for n in owners if n.op == "placeholder"}
 
 
 def _unknown(program, table):
     """Nodes without a converter."""
-    known = _known_nodes(program)
+    known = known_nodes(program)
     return [n for n in program.graph.nodes if n.op == "call_function" and n not in known and not is_known_operator(n, table)]
-
-
-def decompositions(torch, table=ATEN):
-    """{operator: function that computes it by others} of operators that have no converter. Random operators stay as they are, so that
-    they draw what they draw in eager mode."""
-    parts = torch.export.default_decompositions()
-    return {
-        op: f for op, f in parts.items() if _converter(table, op) is None and torch.Tag.nondeterministic_seeded not in getattr(op, "tags", ())
-    }
 
 
 def _prepared(torch, program, table):
@@ -343,13 +354,13 @@ def _prepared(torch, program, table):
             f"{found[0]!r} has the shape ({', '.join(map(str, found[1]))}): networks have fixed shapes. Give example_inputs with the "
             "sizes that it shall have, or export the model without dynamic_shapes"
         )
+    program = with_one_name(torch, program, _written_placeholders(program))
     if _entangled(program) or any(_key(n.target) == "wrap_with_autocast" for n in program.graph.nodes):
         program = program.run_decompositions({})  # which also writes the casts of autocast out
     missing = None
     while missing != (now := {n.target for n in _unknown(program, table)}) and now:
         missing = now
-        every = {**torch._decomp.decomposition_table, **torch.export.default_decompositions()}
-        parts = {t: d for t, d in every.items() if t in missing}
+        parts = {t: d for t, d in decompositions(torch).items() if t in missing}
         try:
             program = program.run_decompositions(parts)
         except Exception:  # of many kinds: PyTorch cannot take them apart without data, so that they are named as missing
@@ -364,6 +375,10 @@ class Program:
         self.torch, self.program, self.table = torch, program, table
         self.env, self.whole, self.made = {}, {}, {}
         self.inputs, self.variables, self.values, self.constants = [], {}, {}, {}
+        kinds = torch.export.graph_signature.OutputKind
+        self.changes = [s for s in program.graph_signature.output_specs if s.kind == kinds.BUFFER_MUTATION]
+        self.writes = [s for s in program.graph_signature.output_specs if s.kind == kinds.USER_INPUT_MUTATION]
+        self.states: dict = {}  # name: (variable, first value) of buffers that the program changes
         self.refuse_what_is_missing()
 
     def refuse_what_is_missing(self):
@@ -371,23 +386,18 @@ class Program:
         for n in _unknown(self.program, self.table):
             control = " (control flow)" if isinstance(n.target, self.torch._ops.HigherOrderOperator) else ""
             missing.add(f"{n.target}{control}", _label(n))
-        known = _known_nodes(self.program)
+        known = known_nodes(self.program)
         for n in known:
-            if is_random(self.torch, n):
+            if is_random(self.torch, n.target):
                 missing.add(f"{n.target} (random)", _label(n))
         missing.check()
-        kinds = self.torch.export.graph_signature.OutputKind
-        for s in self.program.graph_signature.output_specs:
-            if s.kind == kinds.BUFFER_MUTATION:
-                raise OpNotImplemented(
-                    f"the model changes its buffer {s.target!r} when it runs; networks have no state. Export it without (caches of "
-                    "keys and values: use_cache=False), or pass the buffer in and out"
-                )
 
     # ---- inputs and weights ----
 
-    def network(self, names, infos, freeze):
-        self.freeze = freeze
+    def network(self, names, infos, freeze, writes=False):
+        """(module, params). Buffers that the program changes are inputs after its own (`states`), and their new values results after its own
+        (`changes`). With `writes` new values of inputs that it writes to follow (`writes`)."""
+        self.freeze, changing = freeze, {s.target for s in self.changes}
         kinds = self.torch.export.graph_signature.InputKind
         specs = {s.arg.name: s for s in self.program.graph_signature.input_specs}
         users = [s for s in specs.values() if s.kind == kinds.USER_INPUT and s.arg.__class__.__name__ == "TensorArgument"]
@@ -403,6 +413,8 @@ class Program:
                     self.env[node] = self._input(node, own[node.name], infos)
                 elif spec.kind == kinds.USER_INPUT:
                     self.env[node] = getattr(spec.arg, "value", None)
+                elif spec.target in changing:
+                    self.env[node] = self._state(spec)
                 else:
                     self.env[node] = self._weight(spec)
         self.env0 = dict(self.env)  # before nodes write to inputs
@@ -410,7 +422,9 @@ class Program:
         kinds = self.torch.export.graph_signature.OutputKind
         if _has(Pair, list(outs)):
             raise OpNotImplemented("an output of the model is complex; networks have real inputs and outputs: return torch.view_as_real(y)")
-        chosen = [o for o, s in zip(outs, self.program.graph_signature.output_specs) if s.kind in (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)]
+        made = list(zip(outs, self.program.graph_signature.output_specs))
+        chosen = [o for o, s in made if s.kind in (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)]
+        chosen += [o for o, s in made if s in self.changes] + [o for o, s in made if writes and s in self.writes]
         self.outputs = [self.expression(o) for o in chosen if isinstance(o, (Expr, self.torch.Tensor))]
         if not self.outputs:
             raise ValueError("the model returns no tensors")
@@ -418,8 +432,9 @@ class Program:
 
     def _module(self, outputs):
         body = outputs[0] if len(outputs) == 1 else Tuple(outputs)
-        order = [*self.inputs, *(v for v in free_vars(body) if v not in self.inputs)]
-        params = {v.name_hint: self.values[v.name_hint] for v in order[len(self.inputs) :]}
+        given = [*self.inputs, *(v for v, _ in self.states.values())]
+        order = [*given, *(v for v in free_vars(body) if v not in given)]
+        params = {v.name_hint: self.values[v.name_hint] for v in order[len(given) :]}
         return IRModule.from_expr(Function(order, body)), params
 
     def _input(self, node, name, infos):
@@ -442,8 +457,15 @@ class Program:
         return None if any(f is None for f in found) else found
 
     def _stored(self, spec):
-        table = self.program.state_dict if spec.target in self.program.state_dict else self.program.constants
-        return table[spec.target].detach()
+        return held(self.program, spec).detach()
+
+    def _state(self, spec):
+        """A buffer that the program changes, as an input of the network."""
+        value = self._stored(spec)
+        v = var(spec.target, shape=tuple(value.shape), dtype=dtype_name(value.dtype))
+        self.states[spec.target] = v, value.clone()
+        nothing = self._nothing(value)
+        return v if nothing is None else nothing
 
     def _weight(self, spec):
         """A weight: PyTorch's tensor if weights are constants of the network, else a variable. One that has two names has one."""
@@ -612,7 +634,8 @@ class Program:
         arguments = [self._argument(n, tensors) for n in program.graph.nodes if n.op == "placeholder"]
         with torch.no_grad():
             Run(program.graph_module).run(*arguments, enable_io_processing=False)
-        rows.run(mod, params, {v.name_hint: _numpy(t) for v, t in zip(self.inputs, tensors)})
+        given = [*zip(self.inputs, tensors), *self.states.values()]
+        rows.run(mod, params, {v.name_hint: _numpy(t) for v, t in given})
 
     def _argument(self, node, tensors):
         """The value of a placeholder in PyTorch."""
@@ -621,7 +644,7 @@ class Program:
             if e is v:
                 return t.clone()  # a node may write to it
         spec = next(s for s in self.program.graph_signature.input_specs if s.arg.name == node.name)
-        return self._stored(spec) if spec.target is not None else e
+        return self._stored(spec).clone() if spec.target in self.states else self._stored(spec) if spec.target is not None else e
 
 
 def _numpy(t):

@@ -9,7 +9,7 @@ from ...error import OpNotImplemented
 from .. import budget
 from ..expr import var
 from .aten import ATEN
-from .pytorch import OF_CONVERTERS, Program, dtype_name
+from .pytorch import OF_CONVERTERS, Program, dtype_name, is_known_operator
 
 __all__ = ["of_graph"]
 
@@ -21,8 +21,13 @@ class _Part(Program):
         self.refused = {}
         super().__init__(torch, program, ATEN)
 
+    def refuse_what_is_missing(self):
+        """Nothing at once: nodes are refused one by one."""
+
     def _convert(self, node, args, kwargs):
         try:
+            if not is_known_operator(node):
+                raise OpNotImplemented(f"{node.target} is no operator that nestsmith has")
             return super()._convert(node, args, kwargs)
         except budget.Exceeded:
             raise
