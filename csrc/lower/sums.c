@@ -29,7 +29,7 @@
 typedef struct {
   int64_t limit, block; /* a sum of more than `limit` terms is cut into blocks of about `block` terms */
 } Rule;
-static const Rule RULE[] = {[SUM_TERMS] = {256, 32},
+static const Rule RULE[] = {[SUM_TERMS] = {64, 32},
                             [SUM_LANES] = {64, 32},
                             [SUM_BLOCKS] = {32, 16},
                             [SUM_PRODUCTS] = {65536, 512},
@@ -61,35 +61,6 @@ static ExprId stored(const Sums *g, const Stmt *s, VarId *let) {
   for (int i = g->path.len - 1; i >= 0 && *let; i--)
     if (g->path.at[i]->kind == ST_LET && g->path.at[i]->u.let.var == *let) return g->path.at[i]->u.let.value;
   return v;
-}
-
-/* Factors from two different buffers: a product of matrices or a convolution. A square is no product: it reads as much as a sum. */
-typedef struct {
-  BufferId one;
-  bool two;
-} Factors;
-static void factor(IrCtx *c, ExprId e, void *arg) {
-  Factors *f = arg;
-  if (ir_kind(c, e) != IR_LOAD) return;
-  BufferId b = ir_node(c, e)->sym;
-  f->two |= f->one && f->one != b;
-  f->one = b;
-}
-static bool is_product(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
-  Factors a = {0, false}, b = {0, false};
-  if (ir_kind(c, e) != IR_MUL || ir_kid(c, e, 0) == ir_kid(c, e, 1)) return false;
-  ex_post_order(c, ir_kid(c, e, 0), factor, &a);
-  ex_post_order(c, ir_kid(c, e, 1), factor, &b);
-  return a.one && b.one && (a.two || b.two || a.one != b.one);
-}
-static bool reads_made(IrCtx *c, ExprId e, void *made) {
-  return ir_kind(c, e) == IR_LOAD && mapu_get(made, (uint64_t)ir_node(c, e)->sym, -1) >= 0;
-}
-static SumKind kind_of(Sums *g, const Sum *x) {
-  if (mapu_get(&g->made, (uint64_t)x->buf, -1) == SUM_WIDE) return SUM_WIDE;
-  if (ex_any(g->c, x->x, reads_made, &g->made)) return SUM_BLOCKS;
-  if (ex_any(g->c, x->x, is_product, NULL)) return SUM_PRODUCTS;
-  return (SumKind)mapu_get(&g->made, (uint64_t)x->buf, SUM_TERMS);
 }
 
 /* ---- the loops around it ---- */
@@ -167,6 +138,59 @@ static void gather_loops(const Sums *g, Sum *x) {
     if (sums) x->terms = times(x->terms, x->loop[x->n - 1].extent);
   }
 }
+/* ---- of which kind it is ---- */
+/* Factors from two different buffers make a product of matrices or a convolution. A square is none: it reads as much as a sum. Nor
+ * is a weighted sum, of which no loop over accumulators moves one factor alone; that is known on CPUs, where tiles have lanes. */
+typedef struct {
+  const Sums *g;
+  const Sum *x;
+  BufferId one;
+  bool two;
+  VarId v;
+} Product;
+static void factor(IrCtx *c, ExprId e, void *arg) {
+  Product *p = arg;
+  if (ir_kind(c, e) != IR_LOAD) return;
+  BufferId b = ir_node(c, e)->sym;
+  p->two |= p->one && p->one != b;
+  p->one = b;
+}
+static bool moves(IrCtx *c, ExprId e, void *v) { return ir_kind(c, e) == IR_VAR && ir_node(c, e)->sym == *(VarId *)v; }
+static bool over_terms(const Sum *x, int at) {
+  for (int i = 0; i < x->n; i++)
+    if (x->loop[i].at == at) return x->loop[i].sums;
+  return false;
+}
+static bool is_product(IrCtx *c, ExprId e, void *arg) {
+  Product p = *(Product *)arg;
+  if (ir_kind(c, e) != IR_MUL || ir_kid(c, e, 0) == ir_kid(c, e, 1)) return false;
+  ExprId a = ir_kid(c, e, 0), b = ir_kid(c, e, 1);
+  ex_post_order(c, a, factor, &p);
+  if (!p.one) return false;
+  Product q = p;
+  q.one = 0;
+  ex_post_order(c, b, factor, &q);
+  if (!q.one || (!p.two && !q.two && p.one == q.one)) return false;
+  for (int i = 0; i < p.g->path.len; i++) {
+    const Stmt *s = p.g->path.at[i];
+    if (s->kind != ST_FOR || over_terms(p.x, i)) continue;
+    VarId v = s->u.loop.var;
+    if (ex_any(c, a, moves, &v) != ex_any(c, b, moves, &v)) return true;
+  }
+  return low_is_gpu(p.g->f) || p.x->lanes > 1;
+}
+static bool product_in(const Sums *g, const Sum *x) {
+  return ex_any(g->c, x->x, is_product, &(Product){.g = g, .x = x});
+}
+static bool reads_made(IrCtx *c, ExprId e, void *made) {
+  return ir_kind(c, e) == IR_LOAD && mapu_get(made, (uint64_t)ir_node(c, e)->sym, -1) >= 0;
+}
+static SumKind kind_of(Sums *g, const Sum *x) {
+  if (mapu_get(&g->made, (uint64_t)x->buf, -1) == SUM_WIDE) return SUM_WIDE;
+  if (ex_any(g->c, x->x, reads_made, &g->made)) return SUM_BLOCKS;
+  if (product_in(g, x)) return SUM_PRODUCTS;
+  return (SumKind)mapu_get(&g->made, (uint64_t)x->buf, SUM_TERMS);
+}
 /* false: it adds nothing up, or too little to matter. */
 static bool sum_at(Sums *g, const Stmt *s, Sum *x) {
   IrCtx *c = g->c;
@@ -179,9 +203,9 @@ static bool sum_at(Sums *g, const Stmt *s, Sum *x) {
   if (!x->x || (wide && ex_any(c, x->x, reads_made, &g->made))) return false;
   for (int i = 0; i < g->path.len; i++)
     if (g->path.at[i]->kind == ST_LET && ex_uses_var(c, x->at, g->path.at[i]->u.let.var)) return false;
-  x->kind = kind_of(g, x);
   if (most_terms(g, x) <= RULE[SUM_BLOCKS].limit) return false; /* soon said of most */
   gather_loops(g, x);
+  x->kind = kind_of(g, x);
   return true;
 }
 
@@ -422,7 +446,7 @@ static bool in_blocks(Sums *g, const Sum *x) {
   IrCtx *c = g->c;
   Where w = {0, 0};
   Cut k = {.g = g, .x = x, .type = DT_F32};
-  bool product = ex_any(c, x->x, is_product, NULL), wide = x->kind == SUM_LANES;
+  bool product = product_in(g, x), wide = x->kind == SUM_LANES;
   int64_t block = product ? RULE[SUM_PRODUCTS].block : RULE[x->kind].block;
   if (!(wide ? outside : choose)(x, block, &w)) return false;
   if (wide) k.type = DT_F64;

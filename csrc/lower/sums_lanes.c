@@ -8,7 +8,7 @@
  *   C = C + (D[0] + D[2] + (D[1] + D[3])), in float64
  *
  * One scalar accumulator waits for each addition; lanes do not, and each of them takes fewer terms. What is left behind the last
- * whole vector goes to C. Sums of products are left as they are: schedules choose how their accumulators lie.
+ * whole vector goes to R in float64, for one scalar accumulator may take the rests of many rows. Sums of products are left as they are: schedules choose how their accumulators lie.
  */
 #include "lower/sums.h"
 
@@ -70,21 +70,26 @@ static Stmt *loop_of(IrCtx *c, VarId v, int64_t n, Stmt *body) {
   DType t = ir_var_info(c, v)->type;
   return st_for(c, v, ex_int(c, t, 0), ex_int(c, t, n), FOR_VECTOR, body);
 }
-/* The innermost loop: whole vectors into D, the rest into C. */
-static Stmt *over_lanes(const Sums *g, const Sum *x, const Stmt *loop, BufferId sums, int64_t lanes, int64_t e) {
-  IrCtx *c = g->c;
+typedef struct {
+  BufferId sums, rest; /* D; R, 0: nothing is left behind the last whole vector */
+  int64_t lanes, e;    /* the innermost loop's extent */
+} Lanes;
+/* The innermost loop: whole vectors into D, the rest into R. */
+static Stmt *over_lanes(IrCtx *c, const Sum *x, const Stmt *loop, const Lanes *k) {
+  int64_t lanes = k->lanes, e = k->e;
   VarId v = loop->u.loop.var;
   DType t = ir_var_info(c, v)->type;
   const char *name = ir_var_info(c, v)->name;
   VarId outer = ir_var_new(c, name, t, false), lane = ir_var_new(c, "lane", t, false);
   ExprId from = ex_add(c, ex_mul(c, ex_var(c, outer), ex_int(c, t, lanes)), ex_var(c, lane));
-  Stmt *body = sums_redirected(c, x, loop->u.loop.body, sums, ex_var(c, lane));
+  Stmt *body = sums_redirected(c, x, loop->u.loop.body, k->sums, ex_var(c, lane));
   body = loop_of(c, lane, lanes, low_subst(c, body, v, ex_add(c, from, loop->u.loop.min)));
   Stmt *two[2] = {st_for(c, outer, ex_int(c, t, 0), ex_int(c, t, e / lanes), FOR_SERIAL, body), NULL};
   if (e % lanes) {
     VarId rest = ir_var_new(c, name, t, false);
     ExprId at = ex_add(c, ex_add(c, ex_var(c, rest), ex_int(c, t, e - e % lanes)), loop->u.loop.min);
-    two[1] = loop_of(c, rest, e % lanes, low_copy(c, loop->u.loop.body, v, at));
+    body = sums_redirected(c, x, loop->u.loop.body, k->rest, ex_i32(c, 0));
+    two[1] = loop_of(c, rest, e % lanes, low_subst(c, body, v, at));
     two[1]->u.loop.kind = FOR_SERIAL;
   }
   return st_seq(c, 2, two);
@@ -101,10 +106,13 @@ static ExprId tree(IrCtx *c, BufferId sums, int64_t i, int64_t by) {
   return ex_add(c, tree(c, sums, i, 2 * by), tree(c, sums, i + by, 2 * by));
 }
 /* The array, what sets it, the loops, and what adds its elements up. */
-static Stmt *with_halves(IrCtx *c, const Sum *x, BufferId sums, int64_t lanes, Stmt *loops) {
+static Stmt *with_halves(IrCtx *c, const Sum *x, const Lanes *k, Stmt *loops) {
+  BufferId sums = k->sums;
+  int64_t lanes = k->lanes;
   VEC(Stmt *) all = {0};
   VarId l = ir_var_new(c, "lane", DT_I32, false);
-  ExprId here = ex_var(c, l);
+  ExprId here = ex_var(c, l), zero = ex_i32(c, 0);
+  if (k->rest) vec_push(ir_arena(c), &all, st_store(c, k->rest, 1, &zero, ex_zero(c, DT_F64)));
   vec_push(ir_arena(c), &all, loop_of(c, l, lanes, st_store(c, sums, 1, &here, ex_zero(c, DT_F32))));
   vec_push(ir_arena(c), &all, loops);
   for (int64_t n = lanes / 2; n >= LAST; n /= 2) {
@@ -114,9 +122,12 @@ static Stmt *with_halves(IrCtx *c, const Sum *x, BufferId sums, int64_t lanes, S
     ExprId both = ex_add(c, ex_load(c, sums, DT_F32, 1, &here), ex_load(c, sums, DT_F32, 1, &there));
     vec_push(ir_arena(c), &all, loop_of(c, l, n, st_store(c, sums, 1, &here, both)));
   }
-  ExprId sum = ex_cast(c, DT_F32, tree(c, sums, 0, 1));
-  vec_push(ir_arena(c), &all, st_store(c, x->buf, 1, &x->at, ex_add(c, ex_load(c, x->buf, DT_F32, 1, &x->at), sum)));
-  return st_alloc(c, sums, st_seq(c, all.len, all.at));
+  ExprId sum = tree(c, sums, 0, 1);
+  if (k->rest) sum = ex_add(c, sum, ex_load(c, k->rest, DT_F64, 1, &zero));
+  sum = ex_add(c, ex_load(c, x->buf, DT_F32, 1, &x->at), ex_cast(c, DT_F32, sum));
+  vec_push(ir_arena(c), &all, st_store(c, x->buf, 1, &x->at, sum));
+  Stmt *s = st_alloc(c, sums, st_seq(c, all.len, all.at));
+  return k->rest ? st_alloc(c, k->rest, s) : s;
 }
 
 bool sums_on_lanes(Sums *g, const Sum *x) {
@@ -131,11 +142,14 @@ bool sums_on_lanes(Sums *g, const Sum *x) {
   int64_t lanes = best_lanes(e, cpu_machine(g->f->target.cpu).vector_bytes / 4);
   if (!lanes || !widens(g, x->x, inner->u.loop.var)) return false;
 
-  BufferId sums = ir_array(c, "lane_sum", ir_type(c, x->x), SC_LOCAL, lanes, true);
-  mapu_set(&g->made, (uint64_t)sums, SUM_LANES);
-  const Stmt *two[2] = {inner, over_lanes(g, x, inner, sums, lanes, e)};
+  Lanes k = {.sums = ir_array(c, "lane_sum", ir_type(c, x->x), SC_LOCAL, lanes, true), .lanes = lanes, .e = e};
+  mapu_set(&g->made, (uint64_t)k.sums, SUM_LANES);
+  if (e % lanes) {
+    k.rest = ir_array(c, "rest_sum", DT_F64, SC_LOCAL, 1, true);
+    mapu_set(&g->made, (uint64_t)k.rest, SUM_BLOCK);
+  }
+  const Stmt *two[2] = {inner, over_lanes(c, x, inner, &k)};
   g->target = target;
-  g->result =
-      with_halves(c, x, sums, lanes, target == inner ? st_own(c, two[1]) : with_inner(c, st_own(c, target), two));
+  g->result = with_halves(c, x, &k, target == inner ? st_own(c, two[1]) : with_inner(c, st_own(c, target), two));
   return true;
 }

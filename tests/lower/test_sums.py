@@ -52,6 +52,13 @@ def product(n, m, k):
     return [a, b, te.compute((n, m), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")]
 
 
+def weighted(n, m):
+    """A sum of products whose factors serve one accumulator each, as in a loss with weights."""
+    a, b = te.placeholder((n, m), name="A"), te.placeholder((n, m), name="B")
+    k = te.reduce_axis((0, m), name="k")
+    return [a, b, te.compute((n,), lambda i: te.sum(a[i, k] * b[i, k], axis=k), name="S")]
+
+
 SUMS = {
     "all": functools.partial(summed, 4999),
     "rows": functools.partial(summed, 3, 1500, axis=1),
@@ -60,6 +67,8 @@ SUMS = {
     "half": functools.partial(summed, 3, 2048, axis=1, dtype="float16"),
     "squares": functools.partial(squares, 4, 1030),
     "two": functools.partial(two_sums, 3, 1100),
+    "weighted": functools.partial(weighted, 2, 1100),
+    "rests": functools.partial(summed, 2, 30, 60, axis=(1, 2)),
     "windows": functools.partial(windows, 3, 2000),
 }
 
@@ -108,6 +117,26 @@ def test_products_have_blocks_beyond_65536_terms():
     got = [x.copy() for x in integers(dag.tensors)]
     assert _core.interp(_core.State(dag), CPU, got, stage="program", max_steps=50_000_000)["findings"] == []
     np.testing.assert_array_equal(got[2], got[0] @ got[1])
+
+
+def test_weighted_sums_are_no_products():
+    """Constant weights, where each addition to one accumulator of float32 rounds to the same side."""
+    n = 6480
+    a, b, s = weighted(1, n)
+    assert is_cut(_core.State(_core.ComputeDAG([a, b, s])), "llvm")
+    x, w = np.full((1, n), 1.1, "float32"), np.full((1, n), 0.7, "float32")
+    want = (x.astype("float64") * w).sum()
+    (got,) = build_and_run(te.create_schedule(s.op), [a, b, s], [x, w])
+    assert abs(got[0] - want) <= 4 * EPS * want
+
+
+def test_mean_of_large_numbers_is_rounded_like_one_division():
+    """Rows whose rest behind the last whole vector adds up over many rows: the sum is rounded once, then the quotient."""
+    a = te.placeholder((4, 54, 60), name="A")
+    m = topi.mean(a, (1, 2))
+    x = (1e4 + np.random.default_rng(0).standard_normal((4, 54, 60))).astype("float32")
+    (got,) = build_and_run(te.create_schedule(m.op), [a, m], [x])
+    assert np.abs(got / x.astype("float64").mean((1, 2)) - 1).max() <= EPS
 
 
 SHORT = [
