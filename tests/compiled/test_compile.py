@@ -1,9 +1,11 @@
 """``nestsmith.compile``: what goes in comes out as the user's own kind of array, correct, without aliases, and errors have names."""
 
 import copy
+import functools
 import os
 import pickle
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,6 +15,7 @@ from onnx import helper
 
 import nestsmith
 from nestsmith import auto_scheduler, relay
+from nestsmith.auto_scheduler import display
 from nestsmith.compiled import schedules
 
 
@@ -325,6 +328,33 @@ def test_a_run_by_the_clock_comes_to_every_task():
     assert schedules.pace(18000, 20, 18, True) == (16, 33) and schedules.pace(18000, 1, 18, True) == (4, 20)
     assert schedules.pace(180, 20, 18, True) == (8, 33)  # few trials: as without a clock
     assert schedules.pace(18000, 40, 18, False) == (4, 40) and schedules.pace(18000, 3600, 18, False) == (64, 40)
+
+
+def test_a_slow_device_gets_smaller_rounds(tmp_path, monkeypatch):
+    """Each of five tasks gets a trial although trials take many times as long as rounds of four have time for, and the time to go is true."""
+    monkeypatch.setattr(schedules, "LocalRunner", functools.partial(schedules.LocalRunner, cooldown_interval=1.0))
+    shown, end_of_round = [], display.Progress.round_line
+
+    def round_line(progress):
+        end_of_round(progress)
+        shown.append((time.time(), progress.rate()[1], progress.line()))
+
+    monkeypatch.setattr(display.Progress, "round_line", round_line)
+    xs = [relay.var(f"x{k}", shape=(8, 16 + k)) for k in range(5)]
+    products = [relay.nn.dense(x, relay.const(np.ones((4, 16 + k), "float32"))) for k, x in enumerate(xs)]
+    begin, log = time.time(), tmp_path / "slow.json"
+    quick(relay.Function(xs, relay.Tuple(products)), log=log, tune_seconds=16, verbose=1)
+    assert len({inp.task.workload_key for inp, _ in auto_scheduler.load_records(str(log))}) == 5
+    assert all(at < begin + 40 for at, _, _ in shown)
+    for at, left, line in shown[2:]:
+        assert abs(at + left - shown[0][0] - 16) < 6 and " trials " in line and "/" not in line.split(" trials ")[1].split("best")[0]
+
+
+def test_too_few_trials_become_one_for_each_task(net, tmp_path, capsys):
+    log = tmp_path / "few.json"
+    quick(net, trials=1, log=log, verbose=1)
+    assert records(log) == len({inp.task.workload_key for inp, _ in auto_scheduler.load_records(str(log))}) > 1
+    assert "each gets one trial" in capsys.readouterr().out
 
 
 def test_first_choice_of_the_search():

@@ -14,6 +14,7 @@ All of it is written by the main process, so notebooks and pipes see the same.
 from __future__ import annotations
 
 import collections
+import math
 import sys
 import time
 
@@ -128,16 +129,19 @@ class Progress:
         Trials of the whole run.
     verbose : int
         0 shows nothing, 1 what `style` says, 2 every result as well.
+    seconds : float, optional
+        After which the run ends, if it is not at its end before.
     """
 
     WINDOW = 5  # rounds that the rate and the remaining time are taken from
 
-    def __init__(self, total, verbose=1):
+    def __init__(self, total, verbose=1, seconds=None):
         self.total, self.verbose, self.done, self.errors = total, verbose, 0, 0
         self.style = style(verbose)
         self.label, self.estimate, self.note, self.finished = "", None, "", False
         self.causes, self.best_speed = collections.Counter(), 0.0
         self.started = time.time()
+        self.until = None if seconds is None else self.started + seconds
         self.rounds = collections.deque([(self.started, 0)], self.WINDOW + 1)
         self.bar = self.view = None
         if self.style == "none" or total <= 0:
@@ -149,7 +153,8 @@ class Progress:
 
             self.bar = tqdm(
                 total=total, mininterval=0.2, dynamic_ncols=True, leave=True,
-                bar_format="{desc}{n_fmt}/{total_fmt} |{bar:12}| {unit}", unit="",  # the unit is free text: our numbers
+                bar_format="{desc}{n_fmt} trials, {unit}" if seconds is not None else "{desc}{n_fmt}/{total_fmt} |{bar:12}| {unit}",
+                unit="",  # the unit is free text: our numbers
             )
 
     def task(self, label):
@@ -205,10 +210,10 @@ class Progress:
     def rate(self):
         """(seconds per trial or None, remaining seconds or None) from the last rounds."""
         (t0, n0), (t1, n1) = self.rounds[0], self.rounds[-1]
-        if n1 == n0:
-            return None, None
-        per = (t1 - t0) / (n1 - n0)
-        return per, max(0, self.total - self.done) * per if len(self.rounds) > 2 else None
+        clock = math.inf if self.until is None else max(0, self.until - time.time())
+        per = (t1 - t0) / (n1 - n0) if n1 > n0 else None
+        left = max(0, self.total - self.done) * per if per is not None and len(self.rounds) > 2 else math.inf
+        return per, min(left, clock) if min(left, clock) < math.inf else None
 
     def _numbers(self):
         best = f"best {self.estimate * 1e3:.3f} ms" if self.estimate is not None else "best -"
@@ -224,7 +229,8 @@ class Progress:
 
     def line(self):
         """The line of numbers as text."""
-        return f"[{self.label}]  trials {self.done}/{self.total}  " + "  ".join(self._numbers())
+        of = "" if self.until is not None else f"/{self.total}"  # the clock ends the run, as a rule
+        return f"[{self.label}]  trials {self.done}{of}  " + "  ".join(self._numbers())
 
     def _show(self):
         if self.view is not None:

@@ -16,6 +16,7 @@ from collections.abc import MutableSet
 
 from nestsmith import _core
 
+from .. import check
 from ..relay.default_schedule import default_state
 from .cost import FAILED, NOTHING, rank_of, seconds_of
 from .dispatcher import ApplyHistoryBest
@@ -37,6 +38,7 @@ logger = logging.getLogger("auto_scheduler")
 
 NEVER = 1e20  # trials
 STARTS = 4  # schedules of other sizes that a task begins with
+FIRST_ROUND = 2  # candidates of a round in a run by the clock, as long as no candidate has told how long one takes
 
 
 def derive_similarity_tag(dag, log_base=1.618):
@@ -251,6 +253,7 @@ class TaskScheduler:
         self._relatives, self._shared_best = None, {}
         self._found = {}  # task -> (rank, best state) of this run
         self._stop_asked = threading.Event()
+        self._seconds = self._until = None
         self.sequential_now_task_idx = self.sequential_now_task_begin_ct = 0
 
     # What the engine knows of the run and of each task. A list is a copy, but what is assigned to its items counts.
@@ -353,7 +356,8 @@ class TaskScheduler:
                 if hasattr(cb, "start"):
                     cb.start(self)
             check_compilers(tune_option, self.tasks)
-            self._run(Progress(tune_option.num_measure_trials, tune_option.verbose))
+            self._until = None if self._seconds is None else time.monotonic() + self._seconds
+            self._run(Progress(tune_option.num_measure_trials, tune_option.verbose, self._seconds))
         except KeyboardInterrupt:
             self._ended_by("Interrupted")
             raise
@@ -374,6 +378,11 @@ class TaskScheduler:
             task = self.tasks[i]
             for state in known.in_other_sizes(task.target, task.workload_key, task.compute_dag, STARTS, task.math):
                 self.search_policies[i].hint(state, first=True)
+
+    def ends_after(self, seconds):
+        """Limits the runs that follow to so many seconds; None: no limit. Each task without a record gets a round, as long as there is
+        time for one candidate of each: rounds become smaller if candidates take longer than expected."""
+        self._seconds = None if seconds is None else check.number("seconds", seconds, 0)
 
     def stop(self):
         """Ends the run in good order, as Ctrl-C does, but `tune` returns. For other threads: signals do not reach a run
@@ -475,12 +484,13 @@ class TaskScheduler:
             m.prepare(self.tasks)
         try:
             while True:
-                if self._stop_asked.is_set():
+                if self._stop_asked.is_set() or (self._until is not None and time.monotonic() > self._until):
                     raise StopTuning
                 what, task, n = self._rounds.next(self._compute_score, [b.left for b in flying.values()])
                 if what == "land":
                     self._land(search, task, flying.pop(task))
                 elif what == "search":
+                    n = self._affordable(search, n, flying)
                     self._call("pre_tune", task)
                     m.progress.task(f"{task + 1}/{len(self.tasks)} {short(self.tasks[task].desc)}")
                     job = search.submit(self._search, task, n, self._rounds.planned - n)
@@ -502,6 +512,24 @@ class TaskScheduler:
             raise
         finally:
             self._stop_asked.clear()
+
+    def _affordable(self, search, n, flying):
+        """How many of `n` candidates a round has time for, at the rate of the last rounds: the tasks that have none yet share what is
+        left. Where there is no time for another round, the run ends when those that are measured have ended."""
+        if self._until is None:
+            return n
+        per, _ = self.measurer.progress.rate()
+        if per is None:
+            return min(n, FIRST_ROUND)
+        left = self._until - time.monotonic() - per * sum(b.left for b in flying.values())
+        if left < per / 2:
+            while flying and time.monotonic() < self._until:
+                self.measurer.poll(0.02)
+                for task in [t for t, b in flying.items() if not b.left]:
+                    self._land(search, task, flying.pop(task))
+            raise StopTuning
+        waiting = sum(not made and i not in self.dead_tasks for i, made in enumerate(self.task_trials[: self.layers]))
+        return max(1, min(n, int(left / per / max(1, waiting))))
 
     def _searched(self, task, batch, flying):
         """A round is measured from now on, or there is none: `batch` may say why."""
@@ -674,10 +702,11 @@ class TaskScheduler:
         )
         if m.split.text():
             print(m.split.text(), flush=True)
-        for i in missing:
+        if missing:
+            names = ", ".join(short(self.tasks[i].desc) for i in missing[:4]) + (", ..." if len(missing) > 4 else "")
             print(
-                f"Warning: task {i} ({self.tasks[i].desc}) has no valid result; its default schedule will be used. "
-                "Tune it alone with more trials: auto_scheduler.TaskScheduler([tasks[" + str(i) + "]])",
+                f"Warning: {len(missing)} of {self.layers} tasks have no valid result ({names}): they keep a schedule that was not measured. "
+                "More trials or more seconds reach them.",
                 flush=True,
             )
         log = self._log_file()

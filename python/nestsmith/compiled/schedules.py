@@ -6,7 +6,6 @@ import glob
 import math
 import os
 import re
-import threading
 
 from .. import check
 from ..auto_scheduler import ApplyHistoryBestOrSample, LocalRunner, RecordToFile, TaskScheduler, TuningOptions
@@ -135,7 +134,9 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
             print(f"nestsmith: {log} holds {have} records of this network's tasks, {trials} are wanted: nothing left to tune", flush=True)
         return 0
     if left < new:
-        raise ValueError(f"trials is {trials}, of which {log} holds {have}, and {new} tasks have none: it must be at least {have + new}")
+        if verbose:
+            print(f"nestsmith: {new} tasks have no record in {log}; each gets one trial, {new} instead of {left}", flush=True)
+        left = new
     per_round, finalist_ms = pace(left, seconds, len(tasks), "gpu" in target.keys)
     options = TuningOptions(
         num_measure_trials=left,
@@ -146,15 +147,8 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
     )
     own = None if no_log(log) else log
     tuner = TaskScheduler(tasks, weights, load_log_file=own, callbacks=None if verbose else [], start_from=known_logs(log))
-    timer = threading.Timer(seconds, tuner.stop) if seconds is not None else None
-    if timer:
-        timer.daemon = True
-        timer.start()
-    try:
-        tuner.tune(options)
-    finally:
-        if timer:
-            timer.cancel()
+    tuner.ends_after(seconds)
+    tuner.tune(options)
     return left
 
 
