@@ -3,6 +3,8 @@
     python -m nestsmith tune MODEL.onnx --target cuda --trials 2000 --out model.tar
     python -m nestsmith run model.tar --input x=array.npy --out y.npy --benchmark
     python -m nestsmith inspect MODEL.onnx | model.tar | log.json
+
+A MODEL is an ONNX file or a program that torch.export.save wrote (.pt2). Files are told by their content.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import time
 
 import numpy as np
 
-from nestsmith import auto_scheduler, compiled, numerics
+from nestsmith import auto_scheduler, compiled, files, numerics
 from nestsmith.auto_scheduler.holdings import Holdings
 from nestsmith.auto_scheduler.log_files import no_log
 from nestsmith.auto_scheduler.workload_keys import decode_workload_key
@@ -26,7 +28,7 @@ from nestsmith.target import Target
 __all__ = ["main"]
 
 LIBRARIES = (".tar", ".so")
-LOGS = (".json", ".log", ".jsonl")
+COMPILED = files.LIBRARY, files.ARCHIVE
 
 
 class UserError(Exception):
@@ -89,7 +91,7 @@ def _parser():
 
     open_shape = ("--shape", "NAME:1x3x224x224", "shape of an input that the ONNX file leaves open; may be repeated")
     p = _command(parts, "tune", tune, "tune a model and write a network that is ready to run")
-    p.add_argument("model", help="ONNX file")
+    p.add_argument("model", help="ONNX file, or .pt2 file of torch.export")
     _option(p, "--target", "TARGET", 'such as "cuda", "opencl", "llvm -mcpu=znver3" (default: the best device)', default="auto")
     _option(p, "--device", "N", "number of the device (default 0)", type=int, default=0)
     _option(p, "--trials", "N", "candidates to measure, those in the log included (default: 64 per task)", type=int)
@@ -203,9 +205,10 @@ def run(args):
 def inspect(args):
     """Says what an ONNX file, a library or a tuning log holds."""
     _is_file(args.file)
-    if args.file.endswith(LIBRARIES):
+    kind = files.kind_of(args.file)
+    if kind in COMPILED:
         return _inspect_library(args)
-    if args.file.endswith(LOGS):
+    if kind == files.LOG:
         return _inspect_log(args.file)
     return _inspect_model(args)
 
@@ -218,7 +221,7 @@ def _is_file(path):
 
 def _network(args):
     _is_file(args.library)
-    if args.library.endswith(LIBRARIES):
+    if files.kind_of(args.library) in COMPILED:
         return compiled.load(args.library)
     return compiled.compile(args.library, target=args.target, shape=_shapes(args.shape))
 

@@ -67,8 +67,7 @@ def test_numbers_of_16_bits_are_shown_as_numbers(tmp_path, monkeypatch, capsys):
         (["tune", "net.onnx", "--trials", "-1"], "--trials -1"),
         (["tune", "net.onnx", "--out", "net.zip"], "must end in .tar or .so"),
         (["tune", "net.onnx", "--out", "no/net.tar"], "there is no directory"),
-        (["tune", "x.npy", "--target", "llvm"], "x.npy is no readable ONNX model"),
-        (["tune", "net.onnx", "--target", "llvm", "--trials", "1", *SHAPE], "at least 4"),
+        (["tune", "x.npy", "--target", "llvm"], "x.npy holds arrays of NumPy, no model"),
         (["run", "none.tar"], "there is no such file"),
         (["run", "net.onnx", "--target", "llvm", *SHAPE, "--input", "z=x.npy"], "the network takes x"),
         (["run", "net.onnx", "--target", "llvm", *SHAPE, "--input", "x=none.npy"], "--input none.npy"),
@@ -80,6 +79,45 @@ def test_mistakes_are_one_line(folder, capsys, command, words):
     assert main(command) == 1
     err = capsys.readouterr().err
     assert words in err and err.count("\n") == 1 and err.startswith(f"nestsmith {command[0]}: ")
+
+
+def test_files_are_told_by_content(folder, capsys):
+    torch = pytest.importorskip("torch")
+
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.line(x) * 2
+
+    model, x = Twice().eval(), torch.randn(2, 4)
+    torch.export.save(torch.export.export(model, (x,)), "program.bin.pt2")
+    (folder / "program.bin.pt2").rename("program")
+    torch.save(model.state_dict(), "weights.onnx")
+    torch.jit.trace(model, (x,)).save("script.pt")
+    network = nestsmith.compile("program", target="llvm", verbose=0)
+    assert s.close(network(x), model(x).detach().numpy()) and network.name == "program"
+    network.export("library.so")
+    network.export("archive.tar")
+    for name, other in (("library.so", "library.onnx"), ("archive.tar", "archive.so")):
+        (folder / name).rename(other)
+        assert np.array_equal(nestsmith.load(other)(x), network(x))
+        capsys.readouterr()
+        assert main(["inspect", other]) == 0 and "input x: float32[2, 4]" in capsys.readouterr().out
+    for name, words in (
+        ("weights.onnx", "holds weights of PyTorch, or a pickled model, no model: the file does not say what is computed: load them into"),
+        ("script.pt", "holds a TorchScript program, no model: load it with torch.jit.load"),
+        ("library.onnx", "holds a compiled network"),
+        ("archive.so", "holds an archive"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            nestsmith.compile(name)
+        assert main(["tune", name, "--target", "llvm"]) == 1 and words.partition(",")[0] in capsys.readouterr().err
+    for name in ("net2.onnx", "net.pt", "net.json"):
+        with pytest.raises(ValueError, match=r"is written as a shared library \(.so\) or an archive"):
+            network.export(name)
 
 
 def test_help_and_usage(capsys):

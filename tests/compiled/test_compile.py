@@ -207,7 +207,6 @@ def _twice():
         (s.convolutions(), {"example_inputs": [data(1, 3, 16, 16)] * 2}, ValueError, "example_inputs holds 2 arrays; the network takes 1: x"),
         (s.convolutions(), {"example_inputs": np.zeros((1, 3, 16, 16))}, ValueError, "example input 'x' holds float64"),
         (s.convolutions(), {"shape": {"x": 3}}, TypeError, "shape['x'] is 3; it must be a tuple of integers"),
-        (s.convolutions(), {"trials": 1}, ValueError, "trials is 1"),
         (s.convolutions("n"), {}, ValueError, "the shape of input 'x'"),
     ],
 )

@@ -49,7 +49,8 @@ def compile(
     Parameters
     ----------
     model : torch.nn.Module, torch.jit.ScriptModule, torch.export.ExportedProgram, str, os.PathLike, bytes, onnx.ModelProto, IRModule or tuple
-        A PyTorch model (taken in evaluation mode), an ONNX model or its file, a relay module or ``(module, params)``.
+        A PyTorch model (taken in evaluation mode) or the file of `torch.export.save`, an ONNX model or its file, a relay module or
+        ``(module, params)``. Files are told by their content.
     example_inputs : array, tuple, list or dict, optional
         Arguments of a call: they say shapes and element types. Needed for a torch.nn.Module; a dictionary holds keywords
         (PyTorch) or inputs by name.
@@ -57,7 +58,8 @@ def compile(
         "auto": CUDA if there is a GPU, else an OpenCL GPU, else the CPU.
     trials : int, optional
         Measured candidates that the log shall hold for this network's tasks. What it holds already is not measured again:
-        an interrupted call goes on where it ended, a repeated one tunes no more. 0 or None: no tuning.
+        an interrupted call goes on where it ended, a repeated one tunes no more. Fewer than there are tasks without a record are
+        rounded up to one for each. 0 or None: no tuning.
     log : str or os.PathLike, optional
         Tuning log to read and to append to. Default: a file for the target in the user's directory of logs
         (NESTSMITH_LOG_DIR, ``~/.local/share/nestsmith/logs``), all of which are looked into in any case.
@@ -69,7 +71,7 @@ def compile(
         8.0 on; elsewhere it is float32), "float32x3" with three such products for one, about as accurate as float32. Tensor
         cores compute products of 16-bit floats wherever they are faster.
     tune_seconds : float, optional
-        Ends tuning by the clock; without `trials` it tunes until then.
+        Ends tuning after so many seconds; without `trials` it tunes until then. Each task gets a candidate if there is time for it.
     shape : dict of str to tuple of int, optional
         Shapes of inputs that an ONNX model leaves open.
     device : Device or int, optional

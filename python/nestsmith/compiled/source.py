@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 
+from .. import files
 from ..relay import frontend
 from ..relay.budget import importing
 from ..relay.expr import Expr
@@ -45,6 +46,12 @@ def read(model, example_inputs=None, shape=None, limits=None):
 
 def _read(model, example_inputs, shape):
     torch = sys.modules.get("torch")
+    if isinstance(model, (str, os.PathLike)) and os.path.isfile(model):
+        kind = files.kind_of(model)
+        if kind == files.PROGRAM:
+            return _of_file(model, example_inputs, shape)
+        if kind != files.MODEL:
+            raise files.refuse(model, kind, "model")
     if torch is not None and isinstance(model, torch.jit.ScriptModule):
         return _of_script(model, example_inputs, shape)
     if torch is not None and isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
@@ -96,6 +103,22 @@ def _check_examples(source, example_inputs):
             raise ValueError(f"example input {name!r} has shape {got}; the network has {want}")
         if not holds(value, wanted[name].dtype):
             raise ValueError(f"example input {name!r} holds {dtype_of(value)}; the network takes {wanted[name].dtype}: convert it first")
+
+
+def _of_file(path, example_inputs, shape):
+    """A program that torch.export.save wrote."""
+    try:
+        import torch
+    except ImportError as e:
+        raise ImportError(f"{os.fspath(path)} holds {files.PROGRAM}, which PyTorch reads: pip install torch") from e
+    try:
+        with open(path, "rb") as f:  # a path has to end in .pt2
+            program = torch.export.load(f)
+    except Exception as e:  # of any kind: PyTorch's own reader
+        raise ValueError(f"{os.fspath(path)}: PyTorch {torch.__version__} cannot read this program: {e}") from e
+    source = _of_torch(torch, program, example_inputs, shape)
+    source.name = os.path.splitext(os.path.basename(os.fspath(path)))[0]
+    return source
 
 
 def _of_onnx(model, example_inputs, shape):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from nestsmith import _core
 
+from .. import files
 from ..contrib import cc, tar, utils
 from ..error import TVMValueError
 from ..target import Target
@@ -313,6 +314,10 @@ def register_loader(type_name, load):
     _LOADERS[type_name] = load
 
 
+# names of files that hold models, weights, logs: a library under such a name misleads
+_OTHERS = (".onnx", ".pt", ".pt2", ".pth", ".ckpt", ".bin", ".pb", ".tflite", ".safetensors", ".gguf", ".npz", ".npy", ".json", ".py", ".c")
+
+
 def _check_name(file_name, fcompile):
     """Errors of a library's name that a linker would report in its own words, and a warning for a misleading one."""
     folder = os.path.dirname(os.path.abspath(file_name))
@@ -321,6 +326,11 @@ def _check_name(file_name, fcompile):
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"cannot write {file_name!r}: there is no directory {folder}")
     suffix = os.path.splitext(re.sub(r"(\.\d+)+$", "", file_name))[1]  # without a version: libnet.so.1.2
+    if fcompile is None and suffix in _OTHERS:
+        raise ValueError(
+            f"{file_name!r}: a compiled network is written as a shared library (.so) or an archive of objects (.tar), not as {suffix}; "
+            "the file would not be what its name says"
+        )
     if fcompile is None and suffix not in ("", ".so", ".dll", ".dylib", ".tar"):
         warnings.warn(
             f"{file_name!r} becomes a shared library, whatever its name says: call it .so, or .tar for an archive of objects",
@@ -385,8 +395,8 @@ def load_module(path, fmt=""):
     if not os.path.isfile(path):
         what = "it is a directory" if os.path.isdir(path) else "there is no such file"
         raise ValueError(f"cannot load {path!r}: {what}")
-    kind = fmt or os.path.splitext(path)[1][1:]
     try:
+        kind = fmt or {files.OBJECT: "o", files.ARCHIVE: "tar"}.get(files.kind_of(path), "so")
         if kind in ("o", "tar"):
             with utils.tempdir() as work:
                 linked, objects = work.relpath("library.so"), [path]
