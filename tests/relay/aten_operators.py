@@ -18,6 +18,8 @@ KINDS = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool}
 OUTSIDE = ("random", "dropout", "bernoulli", "multinomial", "normal", "uniform", "exponential", "cauchy", "geometric", "randint", "randn",
            "rand_like", "empty", "sparse", "jiterator", "rrelu", "nested", "_rebuild", "to_sparse", "item", "stft", "fft", "polar", "complex",
            "view_as_real", "nn.functional.scaled_dot_product_attention_", "as_strided", "_segment", "ops.aten._safe_softmax")  # fmt: skip
+# Where sums of large terms leave small ones, in PyTorch's float32, too: errors are of the size of the largest element's.
+NORMWISE = ("matrix_exp",)
 # Where equal elements go is not said.
 SORTED = ("sort", "argsort", "topk", "kthvalue", "mode", "median", "msort")
 
@@ -83,7 +85,8 @@ def verdict(info, sample, build=False):
         if g.shape != w.shape or (g.dtype != w.dtype):
             return f"wrong: {g.dtype}{list(g.shape)}, not {w.dtype}{list(w.shape)}"
         try:
-            np.testing.assert_allclose(g.astype("float64"), w.astype("float64"), rtol=2e-4, atol=2e-4, equal_nan=True)
+            size = max(1.0, float(np.abs(w).max()) / 100) if info.name in NORMWISE else 1.0
+            np.testing.assert_allclose(g.astype("float64"), w.astype("float64"), rtol=2e-4, atol=2e-4 * size, equal_nan=True)
         except AssertionError as e:
             return "wrong: " + " ".join(str(e).split())[:200]
     return "ok"

@@ -170,6 +170,27 @@ FAMILIES = {
         *(lambda s, x, q, n=n: (torch.fft.irfft(torch.fft.rfft(x, n=n), n=n), torch.view_as_real(torch.fft.fft(x, n=n)) / n**0.5)
           for n in (1, 2, 15, 64, 67, 128, 400, 521, 1018)),
     ], (torch.randn(2, 3, 90), torch.randn(2, 5, 3, 4))),
+    "factors of matrices": ([
+        lambda s, a, b: (torch.linalg.det(a), torch.linalg.inv_ex(a), torch.linalg.lu(a[:, :3]),
+                         torch.linalg.cholesky_ex(a @ a.mT + 4 * torch.eye(4))),
+        lambda s, a, b: (torch.linalg.solve_ex(a, b), torch.linalg.qr(a[..., :3]), torch.linalg.matrix_exp(a / 9)),
+        lambda s, a, b: (torch.linalg.inv(a), torch.linalg.solve(a, b[..., 0]), torch.linalg.slogdet(a), torch.linalg.lu_factor(a),
+                         a.logdet().isnan()),
+        lambda s, a, b: [v for up in (True, False) for v in (torch.linalg.solve_triangular(a, b, upper=up),
+                                                             torch.linalg.solve_triangular(a, b.mT, upper=up, left=False, unitriangular=True))],
+        lambda s, a, b: (torch.linalg.cholesky(a @ a.mT + 4 * torch.eye(4), upper=True), torch.linalg.qr(a, "complete"), torch.geqrf(a)),
+        lambda s, a, b: [torch.linalg.lu_solve(*torch.linalg.lu_factor(a), b if left else b.mT, left=left, adjoint=way)
+                         for left in (True, False) for way in (True, False)],
+        lambda s, a, b: (torch.ormqr(*torch.geqrf(a), b), torch.ormqr(*torch.geqrf(a), b.mT, left=False, transpose=True)),
+        lambda s, a, b: (torch.linalg.inv_ex(a * 0 + 1)[1], torch.linalg.cholesky_ex(-a @ a.mT)[1], torch.linalg.det(a * 0 + 1)),
+    ], (torch.randn(2, 4, 4), torch.randn(2, 4, 3))),
+    "strides and order": ([
+        lambda s, x: (x.as_strided((3, 2), (2, 4), 1), x.as_strided_scatter(torch.zeros(2, 2), (2, 2), (9, 4), 3), x[0].clone().resize_(2, 5),
+                      F.pad(x, (-4, 1, -1, 2), "replicate"), x.sqrt().nanmedian(), x.sqrt().nanmedian(2)[0]),
+        lambda s, x: [getattr(S, f"{p}chebyshev_polynomial_{k}")(x[0], torch.arange(5)) for k in "tuvw" for p in ("", "shifted_")],
+        lambda s, x: [getattr(S, f"chebyshev_polynomial_{k}")(torch.tensor([-1.0, 1, NAN, 0.5]) + 0 * x[0, 0, 0], torch.tensor([3, 4, 2, -1]))
+                      for k in "tuvw"],
+    ], (torch.randn(4, 3, 5),)),
     "special functions": ([
         lambda s, z, u: (z.lgamma(), z.digamma(), torch.frexp(z), u.double().erfinv(), (u.nan_to_num() * 9).long().lgamma()),
         lambda s, z, u: (torch.special.ndtri((u + 1) / 2), torch.special.zeta(z, 2 - z), torch.polygamma(2, u * 9)),

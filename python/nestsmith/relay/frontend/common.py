@@ -529,6 +529,10 @@ def slice_axes(x, axes, starts, ends, steps):
 def pad(x, begins, ends, mode="constant", value=0):
     """Padding; negative amounts cut off."""
     shape = shape_of(x)
+    if mode == "edge" and any(v < 0 for v in (*begins, *ends)):  # which may leave of an axis what is filled in alone
+        for axis, (n, b, e) in enumerate(zip(shape, begins, ends)):
+            x = relay.take(x, array(np.clip(arange(-b, n + e), 0, n - 1), "int32"), axis=axis)
+        return x
     if any(v < 0 for v in (*begins, *ends)):
         cut = [(max(-b, 0), n - max(-e, 0)) for n, b, e in zip(shape, begins, ends)]
         x = slice_axes(x, range(len(shape)), [b for b, _ in cut], [e for _, e in cut], [1] * len(shape))

@@ -31,7 +31,7 @@ __all__ = ["from_pytorch"]
 # They ask a tensor for its shape and type only.
 _LIKE = {f"aten::{n}" for n in ("new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like")}
 _NOTHING = {f"aten::{n}" for n in ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
-                                   "sym_constrain_range_for_size")}  # fmt: skip
+                                   "sym_constrain_range_for_size", "_linalg_check_errors")}  # fmt: skip
 OF_CONVERTERS = ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError  # what converters raise
 _INLINE = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}  # where in the arguments the wrapped part is
 _WITHOUT_MEANING = {"layout", "device", "pin_memory", "memory_format", "generator", "non_blocking"}
@@ -314,6 +314,11 @@ def is_known_operator(node, table=ATEN):
     return is_only_check(node) or _key(node.target) in _INLINE or has_converter(node.target, table)
 
 
+def _is_whole(value):
+    """Whether the elements of a tensor are those of its memory, in order."""
+    return value.is_contiguous() and value.storage_offset() == 0 and value.untyped_storage().nbytes() == value.nbytes
+
+
 def _is_complex(node):
     """Whether a node reads or makes complex tensors."""
     found = []
@@ -325,7 +330,8 @@ def _is_complex(node):
 
 def is_only_check(node):
     """Whether a node computes nothing."""
-    return _key(node.target) in _NOTHING
+    key = _key(node.target)
+    return key in _NOTHING or (key == "with_effects" and _key(node.args[1]) in _NOTHING)
 
 
 def is_random(torch, operator):
@@ -415,6 +421,8 @@ class Program:
                     self.env[node] = getattr(spec.arg, "value", None)
                 elif spec.target in changing:
                     self.env[node] = self._state(spec)
+                elif spec.kind == kinds.TOKEN:
+                    self.env[node] = self.torch.empty(0)
                 else:
                     self.env[node] = self._weight(spec)
         self.env0 = dict(self.env)  # before nodes write to inputs
@@ -511,8 +519,8 @@ class Program:
         key = _key(node.target)
         if node.target is operator.getitem:
             return self._result(node, *args)
-        if key in _NOTHING:
-            return None
+        if is_only_check(node):  # with a token, which orders checks, and the result
+            return (self.torch.empty(0), None) if key == "with_effects" else None
         if key in _INLINE:
             at = _INLINE[key]
             inner = args[at].graph
@@ -571,6 +579,8 @@ class Program:
                 elif a.name in positional and given.keys() & positional:
                     args.append(a.default_value)
             kwargs = {k: v for k, v in given.items() if k not in _WITHOUT_MEANING}
+        if _key(node.target).startswith("aten::as_strided") and not _is_whole(node.args[0].meta["val"]):
+            raise OpNotImplemented("strides of a part of a tensor, or of one whose elements are not in order, are not supported; copy it first")
         args, kwargs = self._arguments(args), self._arguments(kwargs)
         out = _converter(PAIRS if _is_complex(node) else self.table, node.target)(*args, **kwargs)
         out = list(out) if isinstance(out, (TupleWrapper, list, tuple)) else out

@@ -173,6 +173,35 @@ def _unfold(x, dimension, size, step):
     return _permute(y, [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])
 
 
+def _strided(x, size, stride, offset):
+    """The flat places of a view by strides."""
+    at = np.asarray(offset or 0)
+    for axis, (n, step) in enumerate(zip(size, stride)):
+        at = at + arange(n).reshape([-1 if a == axis else 1 for a in range(len(size))]) * step
+    at = repeated(at, tuple(size))
+    if at.min() < 0 or at.max() >= math.prod(shape_of(x)):
+        raise ValueError(f"a view with the size {tuple(size)} and the strides {tuple(stride)} reaches beyond {math.prod(shape_of(x))} elements")
+    return array(at, "int32")
+
+
+@aten("as_strided")
+def _as_strided(x, size, stride, storage_offset=None):
+    return relay.take(relay.reshape(x, (-1,)), _strided(x, size, stride, storage_offset), axis=0)
+
+
+@aten("resize")
+def _resize(x, size, memory_format=None):
+    count = math.prod(size)
+    if count > math.prod(shape_of(x)):
+        raise OpNotImplemented("a size of more elements than there are leaves values undefined")
+    return relay.reshape(c.slice_axes(relay.reshape(x, (-1,)), [0], [0], [count], [1]), tuple(size))
+
+
+@aten("as_strided_scatter")
+def _as_strided_scatter(x, src, size, stride, storage_offset=None):
+    return c.scatter(x, _strided(x, size, stride, storage_offset), src)
+
+
 @aten("flip")
 def _flip(x, dims):
     for d in dims:

@@ -196,6 +196,21 @@ def _median(x, dim=None, keepdim=False):
     return found[0] if dim is None else found
 
 
+@aten("nanmedian")
+def _nanmedian(x, dim=None, keepdim=False):
+    """The lower one of two, without what is no number."""
+    if dim is None:
+        return _nanmedian(relay.reshape(x, (-1,)), 0)[0]
+    if not rank_of(x):
+        return [x, array(0, "int64")]
+    axis = dim % rank_of(x)
+    found = relay.topk(x, shape_of(x)[axis], axis, "both", True, "int64")
+    count = relay.sum(relay.cast(relay.equal(x, x), "int32"), [axis], keepdims=True)
+    at = relay.right_shift(relay.maximum(relay.subtract(count, array(1, "int32")), array(0, "int32")), array(1, "int32"))
+    out = [relay.gather(v, axis, at) for v in found]
+    return out if keepdim else [relay.squeeze(v, [axis]) for v in out]
+
+
 @aten("cumprod")
 def _cumprod(x, dim, dtype=None):
     x = _summed(x, dtype)

@@ -358,3 +358,57 @@ def _frexp(x):
         e = relay.where(there, relay.add(e, array(step, "float64")), e)
     f = relay.where(alone, wide, relay.copysign(f, wide))
     return [relay.cast(f, dtype_of(x)), relay.cast(relay.where(alone, zero, e), "int32")]
+
+
+# ---- Chebyshev's polynomials by their closed forms: of the angle acos x within 1, of acosh |x| beyond ----
+
+
+def _chebyshev(kind):
+    """T and U: cos(n a), and sin((n + 1) a) / sin(a). V and W: cos((n + 1/2) a) / cos(a / 2), and with sines."""
+
+    def closed(x, n):
+        s = lambda v: c.scalar(v, x)  # noqa: E731
+        one, size = s(1), relay.abs(x)
+        odd = relay.not_equal(relay.floor_mod(n, s(2)), s(0))
+        sign = relay.where(relay.logical_and(odd, relay.less(x, s(0))), s(-1), one)
+        angle, wide = relay.acos(relay.clip(x, -1, 1)), relay.acosh(relay.maximum(size, one))
+        half = relay.add(n, s(0.5))
+        cosine, sine = (lambda v, a, f=f: f(relay.multiply(v, a)) for f in (relay.cos, relay.sin))
+        ch, sh = (lambda v: relay.cosh(relay.multiply(v, wide))), (lambda v: relay.sinh(relay.multiply(v, wide)))
+        even = lambda: relay.divide(ch(half), ch(s(0.5)))  # noqa: E731
+        uneven = lambda: relay.divide(sh(half), sh(s(0.5)))  # noqa: E731
+        many = relay.add(relay.multiply(n, s(2)), one)
+        above, below = relay.equal(x, one), relay.equal(x, s(-1))
+        if kind == "t":
+            near, far, ends = cosine(n, angle), ch(n), (one, one)
+        elif kind == "u":
+            next_one = relay.add(n, one)
+            near, far = relay.divide(sine(next_one, angle), relay.sin(angle)), relay.divide(sh(next_one), sh(one))
+            ends = next_one, next_one
+        elif kind == "v":
+            near = relay.divide(cosine(half, angle), cosine(s(0.5), angle))
+            far, ends = relay.where(relay.greater(x, s(0)), even(), uneven()), (one, many)
+        else:
+            near = relay.divide(sine(half, angle), sine(s(0.5), angle))
+            far, ends = relay.where(relay.greater(x, s(0)), uneven(), even()), (many, one)
+        y = relay.where(relay.less_equal(size, one), near, relay.multiply(sign, far))
+        y = relay.where(above, ends[0], relay.where(below, relay.multiply(sign, ends[1]), y))
+        y = relay.where(relay.equal(n, s(0)), one, relay.where(relay.less(n, s(0)), s(0), y))
+        return relay.where(relay.logical_and(relay.not_equal(x, x), relay.greater(n, s(0))), x, y)
+
+    return closed
+
+
+def _of_degree(f, shifted):
+    def convert(x, n):
+        kind = dtype_of(x)
+        x, n = relay.cast(x, "float64"), relay.trunc(relay.cast(n, "float64"))
+        x = relay.subtract(relay.multiply(x, c.scalar(2, x)), c.scalar(1, x)) if shifted else x
+        return relay.cast(f(x, n), kind)
+
+    return convert
+
+
+for _kind in "tuvw":
+    for _prefix in ("", "shifted_"):
+        aten(f"special_{_prefix}chebyshev_polynomial_{_kind}", types=Types("x n", real=True))(_of_degree(_chebyshev(_kind), bool(_prefix)))
