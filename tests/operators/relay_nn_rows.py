@@ -119,6 +119,9 @@ row(
     types=("float16", "float32"),
     title="of 5000",
 )
+row("cumprod", lambda x: relay.cumprod(x, 1), lambda x: np.cumprod(x, 1), In((2, 37), 0.9, 1.1), types=("float32", "float16"))
+row("cummax", lambda x: relay.cummax(x, 1), lambda x: np.maximum.accumulate(x, 1), In((2, 300)), types=NUMBERS)
+row("cummin", lambda x: relay.cummin(x, 1), lambda x: np.minimum.accumulate(x, 1), In((2, 300)), types=NUMBERS)
 for source, target in (("int8", "int32"), ("float16", "float32"), ("float32", "float64"), ("int32", "int8")):
     row(
         "cumsum",

@@ -102,7 +102,9 @@ def test_cumsum(dtype, exclusive):
         x = rng.integers(0, 6, shape).astype(dtype)  # exact, and wrapped where the type is small
         body = relay.cumsum(V("x", *shape, dtype=dtype), axis, exclusive=exclusive)
         same(body, {"x": x}, running(x, axis, dtype, exclusive), levels=(0, 3))
-        same(relay.cumsum(relay.const(x), axis, exclusive=exclusive), {}, running(x, axis, dtype, exclusive), levels=(3,))
+        same(
+            relay.cumsum(relay.const(x), axis, exclusive=exclusive), {}, running(x, axis, dtype, exclusive), levels=(3,)
+        )
 
 
 def test_cumsum_in_another_type():
@@ -110,7 +112,9 @@ def test_cumsum_in_another_type():
     for dtype in ("int32", "int64", "float32"):
         same(relay.cumsum(V("x", 3, 200, dtype="int8"), 1, dtype), {"x": x}, np.cumsum(x, 1, dtype), levels=(3,))
     flags = x > 0
-    same(relay.cumsum(V("x", 3, 200, dtype="bool"), 1, "int32"), {"x": flags}, np.cumsum(flags, 1, "int32"), levels=(3,))
+    same(
+        relay.cumsum(V("x", 3, 200, dtype="bool"), 1, "int32"), {"x": flags}, np.cumsum(flags, 1, "int32"), levels=(3,)
+    )
 
 
 @pytest.mark.parametrize("n", [20, 1000])
@@ -120,6 +124,41 @@ def test_cumsum_of_fractions_and_of_half_floats(n):
     ones = np.full((2, 3000), 1, "float16")  # in float16 the sum would stay at 2048
     want = np.cumsum(ones, 1, "float32").astype("float16")
     same(relay.cumsum(V("x", 2, 3000, dtype="float16"), 1), {"x": ones}, want, levels=(3,))
+
+
+class Running(torch.nn.Module):
+    def forward(self, x, numbers, wide):
+        most = torch.cummax(x, 1), torch.cummin(x, 0), torch.cummax(numbers, 0), torch.cummin(wide, 1)
+        return (
+            *(part for pair in most for part in pair),
+            torch.cumprod(numbers, 0),
+            torch.cumprod(x * 0 + 1.001, 1),
+            torch.cumsum(x, 1),
+            torch.cumprod(x[:, :0], 1),
+        )
+
+
+def test_running_values_as_pytorch():
+    """Blocks that are full and that are not, several levels, ties, NaN, infinities, no elements."""
+    x, numbers = T(ties((17, 40), "float32")), T(rng.integers(-3, 4, (16, 3)).astype("int64"))
+    model, inputs = Running().eval(), (x, numbers, T(ties((1, 600), "float32")))
+    for got, want in zip(ns.compile(model, inputs)(*inputs), model(*inputs), strict=True):
+        np.testing.assert_allclose(np.asarray(got), want.numpy(), 1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("n", [1 << 20, 1 << 24])
+def test_error_of_long_running_sums(n):
+    """At most 4 * 2^-23 times the sum of the magnitudes."""
+
+    class Sum(torch.nn.Module):
+        def forward(self, x):
+            return torch.cumsum(x, 0)
+
+    f = ns.compile(Sum().eval(), (torch.ones(n),))
+    for x in (np.full(n, 1.1, "float32"), rng.random(n, "float32"), rng.random(n, "float32") - np.float32(0.5)):
+        want, size = np.cumsum(x, dtype="float64"), np.cumsum(np.abs(x), dtype="float64")
+        assert (np.abs(np.asarray(f(T(x))) - want) <= 4 * 2.0**-23 * size).all()
 
 
 def test_what_lies_later_does_not_matter():
@@ -204,4 +243,6 @@ def test_tasks_of_a_sort_are_tuned():
     np.testing.assert_array_equal(positions, at)
     np.testing.assert_array_equal(values, np.take_along_axis(x, at, 1))
     x = rng.integers(0, 9, (2, 300)).astype("int32")
-    np.testing.assert_array_equal(tuned_outputs(relay.cumsum(V("x", 2, 300, dtype="int32"), 1), {"x": x})[0], np.cumsum(x, 1))
+    np.testing.assert_array_equal(
+        tuned_outputs(relay.cumsum(V("x", 2, 300, dtype="int32"), 1), {"x": x})[0], np.cumsum(x, 1)
+    )

@@ -93,7 +93,7 @@ from .nn.dense import batch_matmul, dense, matmul
 from .nn.softmax import log_softmax, softmax
 from .reduction import all, any, argmax, argmin, max, mean, min, sum, variance
 from .reduction import prod_ as prod
-from .scan import cumsum
+from .scan import cummax, cummin, cumprod, cumsum
 from .sort import argsort, topk
 from .transform import (
     arange,

@@ -566,11 +566,6 @@ def running(values, axis, combine):
     return values
 
 
-def running_product(x, axis):
-    """The product of all values up to each place along `axis`."""
-    return running([x], axis, lambda a, b: [relay.multiply(a[0], b[0])])[0]
-
-
 # ---- resizing ----
 
 

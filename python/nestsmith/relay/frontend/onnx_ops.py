@@ -507,15 +507,8 @@ def _running(n):
     x = n.input(0)
     (axis,) = c.axes_of([n.array(1, "axis").item()], rank_of(x))
     x = relay.reverse(x, axis) if n.get("reverse") else x
-    if n.op == "CumSum":
-        y = relay.cumsum(x, axis, exclusive=bool(n.get("exclusive")))
-    elif n.get("exclusive") and shape_of(x)[axis]:  # of all values before each place
-        shape = shape_of(x)
-        one = relay.full(c.scalar(1, x), [1 if a == axis else d for a, d in enumerate(shape)], dtype_of(x))
-        y = relay.concatenate([one, c.slice_axes(x, [axis], [0], [shape[axis] - 1], [1])], axis) if shape[axis] > 1 else one
-        y = c.running_product(y, axis)
-    else:
-        y = c.running_product(x, axis)
+    f = relay.cumsum if n.op == "CumSum" else relay.cumprod
+    y = f(x, axis, exclusive=bool(n.get("exclusive")))
     return relay.reverse(y, axis) if n.get("reverse") else y
 
 

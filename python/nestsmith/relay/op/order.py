@@ -11,10 +11,18 @@ from ..ty import Any, TensorType, TupleType
 from . import layout as layouts
 from .registry import FOLLOW, NEVER, OPAQUE, call, norm_axis, register, tensor
 
-__all__ = ["argsort", "cumsum", "topk"]
+__all__ = ["argsort", "cummax", "cummin", "cumprod", "cumsum", "topk"]
 
 
-def _cumsum_infer(attrs, types):
+_RUNNING = {
+    "cumsum": (np.add, 0),
+    "cumprod": (np.multiply, 1),
+    "cummax": (np.maximum, None),
+    "cummin": (np.minimum, None),
+}
+
+
+def _running_infer(attrs, types):
     t = tensor(types, 0)
     dtype = attrs.dtype or t.dtype
     if attrs.axis is None:
@@ -23,34 +31,56 @@ def _cumsum_infer(attrs, types):
     return TensorType(t.shape, dtype)
 
 
-def _ev_cumsum(attrs, x):
-    dtype = attrs.dtype or str(x.dtype)
-    acc = sum_type(dtype)
-    out = np.cumsum(x, attrs.axis, acc)
-    if attrs.exclusive:  # not out - x, which rounds
-        axis = 0 if attrs.axis is None else attrs.axis
-        out = np.roll(out, 1, axis)
-        np.moveaxis(out, axis, 0)[:1] = 0
-    return out.astype(dtype)
+def _register_running(name):
+    ufunc, first = _RUNNING[name]
+
+    def evaluate(attrs, x):
+        dtype = attrs.dtype or str(x.dtype)
+        x, axis = (x.reshape(-1), 0) if attrs.axis is None else (x, attrs.axis)
+        out = ufunc.accumulate(x.astype(sum_type(dtype) if first is not None else dtype), axis)
+        if attrs.exclusive:  # not out - x, which rounds
+            out = np.roll(out, 1, axis)
+            np.moveaxis(out, axis, 0)[:1] = first
+        return out.astype(dtype)
+
+    def loops(a, x, c, t):
+        if first is None:
+            return getattr(topi, name)(x[0], a.axis)
+        return getattr(topi, name)(x[0], a.axis, c.checked_type.dtype, a.exclusive)
+
+    register(name, OPAQUE, _running_infer, evaluate, layout=layouts.along_axis, colour=NEVER, loops=loops)
 
 
-def _cumsum_loops(a, x, c, t):
-    return topi.cumsum(x[0], a.axis, c.checked_type.dtype, a.exclusive)
+for _name in _RUNNING:
+    _register_running(_name)
 
 
-register("cumsum", OPAQUE, _cumsum_infer, _ev_cumsum, layout=layouts.along_axis, colour=NEVER, loops=_cumsum_loops)
+def _running(name, data, axis, dtype="", exclusive=False):
+    return call(
+        name, [data], axis=None if axis is None else int(axis), dtype=dtype or "", exclusive=bool(exclusive)
+    )  # fmt: skip
 
 
 def cumsum(data, axis=None, dtype=None, exclusive=False):
     """Running sum along `axis` (None: of the flattened tensor), in `dtype` (None: that of the data); `exclusive`: without
     the element itself."""
-    return call(
-        "cumsum",
-        [data],
-        axis=None if axis is None else int(axis),
-        dtype=dtype or "",
-        exclusive=bool(exclusive),
-    )
+    return _running("cumsum", data, axis, dtype, exclusive)
+
+
+def cumprod(data, axis=None, dtype=None, exclusive=False):
+    """Running product along `axis` (None: of the flattened tensor), in `dtype` (None: that of the data); `exclusive`: without
+    the element itself."""
+    return _running("cumprod", data, axis, dtype, exclusive)
+
+
+def cummax(data, axis):
+    """Running maximum along `axis`; NaN from the first NaN on."""
+    return _running("cummax", data, axis)
+
+
+def cummin(data, axis):
+    """Running minimum along `axis`; NaN from the first NaN on."""
+    return _running("cummin", data, axis)
 
 
 def _count(attrs, shape, axis):

@@ -11,7 +11,7 @@ from ....numerics import is_float
 from ... import op as relay
 from ...expr import Expr
 from .. import common as c
-from ..values import arange, array, dtype_of, rank_of, repeated, shape_of
+from ..values import arange, array, dtype_of, rank_of, shape_of
 from .promotion import STEPS, Types, promoted
 from .table import ATEN, aten, listed, scaled, with_axis
 
@@ -214,7 +214,7 @@ def _nanmedian(x, dim=None, keepdim=False):
 @aten("cumprod")
 def _cumprod(x, dim, dtype=None):
     x = _summed(x, dtype)
-    return c.running_product(x, dim % rank_of(x)) if rank_of(x) else x
+    return relay.cumprod(x, dim % rank_of(x)) if rank_of(x) else x
 
 
 @aten("logcumsumexp")
@@ -226,30 +226,28 @@ def _logcumsumexp(x, dim):
     return c.running([x], dim % rank_of(x), both)[0] if rank_of(x) else x
 
 
-def _running_most(better):
+def _running_most(extreme):
     def convert(x, dim):
-        """Extremes and their places, of equal ones the last."""
+        """Extremes and their places: of equal ones, and of those that are no number, the last."""
         if not rank_of(x):
             return [x, array(0, "int64")]
-        axis = dim % rank_of(x)
+        axis, kind = dim % rank_of(x), dtype_of(x)
+        if not shape_of(x)[axis]:
+            return [x, array(np.zeros(shape_of(x)), "int64")]
+        x = relay.cast(x, "int8") if kind == "bool" else x
+        y = extreme(x, axis)
+        here = relay.equal(x, y)
+        if is_float(kind):
+            here = relay.logical_or(here, relay.not_equal(x, x))
         lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
-        places = array(repeated(arange(shape_of(x)[axis]).reshape(lift), shape_of(x)), "int64")
-
-        def both(a, b):
-            later = better(b[0], a[0])
-            if is_float(dtype_of(b[0])):  # what is no number stays the extreme
-                later = relay.logical_or(relay.not_equal(b[0], b[0]), later)
-            return [relay.where(later, q, p) for p, q in zip(a, b)]
-
-        kind = dtype_of(x)
-        y, at = c.running([relay.cast(x, "int8") if kind == "bool" else x, places], axis, both)
-        return [c.cast(y, kind), at]
+        places = array(arange(shape_of(x)[axis]).reshape(lift), "int32")
+        return [c.cast(y, kind), relay.cast(relay.cummax(relay.where(here, places, array(-1, "int32")), axis), "int64")]
 
     return convert
 
 
-aten("cummax")(_running_most(relay.greater_equal))
-aten("cummin")(_running_most(relay.less_equal))
+aten("cummax")(_running_most(relay.cummax))
+aten("cummin")(_running_most(relay.cummin))
 
 
 @aten("searchsorted.Tensor", "searchsorted.Scalar", types=Types("sequence value"))
