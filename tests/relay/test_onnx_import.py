@@ -46,7 +46,8 @@ def test_another_part_of_the_standard():
 
 
 SOME = ("loop11", "scan9_sum", "dft", "stft", "maxpool_with_argmax_2d_precomputed_strides", "maxunpool_export_with_output_shape",
-        "tensorscatter_circular", "compress_0", "adam_multiple", "batchnorm_example_training_mode")  # fmt: skip
+        "tensorscatter_circular",
+        "roialign_aligned_true", "basic_deform_conv_with_padding", "compress_0", "adam_multiple", "batchnorm_example_training_mode")  # fmt: skip
 
 
 def test_some_of_the_standard():

@@ -1,6 +1,6 @@
 """Models of other frameworks as networks."""
 
-from . import onnx_more, onnx_signal, quantized, sampling  # noqa: F401 - they register converters
+from . import onnx_more, onnx_signal, quantized, regions, sampling  # noqa: F401 - they register converters
 from .onnx import from_onnx
 from .onnx_ops import converter
 from .others import from_keras, from_mxnet, from_tensorflow, from_tflite

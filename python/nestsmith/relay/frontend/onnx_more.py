@@ -6,6 +6,7 @@ import numpy as np
 
 from .. import op as relay
 from . import common as c
+from .aten.table import ATEN
 from .onnx_ops import converter
 from .values import arange, array, dtype_of, rank_of, shape_of
 
@@ -113,6 +114,12 @@ def _tensor_scatter(n):
     shape = tuple(size if a == axis else d for a, d in enumerate(shape_of(update)))
     new = relay.gather(update, axis, c.expand(relay.clip(place, 0, count - 1), shape))
     return relay.where(there, new, cache)
+
+
+@converter("Det")
+def _det(n):
+    x = n.input(0)
+    return ATEN["aten::_linalg_det"](x)[0]
 
 
 # ---- ai.onnx.ml ----

@@ -355,6 +355,11 @@ def _prepared(torch, program, table):
     """The program as operators that have converters: others are taken apart if PyTorch can."""
     program = settled(torch, program)
     found = open_sizes(torch, program)
+    if found and any(str(d).startswith("u") for d in found[1]):
+        raise OpNotImplemented(
+            f"{found[0]!r} has the shape ({', '.join(map(str, found[1]))}), which depends on the data: networks have fixed shapes. Leave it out "
+            "of the model, write it with torch.where, or use torch.compile, which leaves it to PyTorch"
+        )
     if found:
         raise OpNotImplemented(
             f"{found[0]!r} has the shape ({', '.join(map(str, found[1]))}): networks have fixed shapes. Give example_inputs with the "

@@ -14,7 +14,7 @@ from . import common as c
 from .onnx_ops import converter
 from .values import array, dtype_of, rank_of, shape_of
 
-__all__ = ["grid_sample"]
+__all__ = ["grid_sample", "sampled"]
 
 
 def _reflected(x, low, high):
@@ -95,6 +95,12 @@ def grid_sample(x, grid, mode="linear", padding="zeros", corners=False):
             p = _reflected(p, *((0, extent - 1) if corners else (-0.5, extent - 0.5)))
             p = _within(p, extent)
         at.append(p)
+    return sampled(x, at, mode, padding, corners)
+
+
+def sampled(x, at, mode="linear", padding="zeros", corners=False):
+    """`x` (N, C, ...) at the positions `at`, one (N, ...) for each image axis, in pixels."""
+    dims = len(at)
     if mode == "nearest":
         return _pixel(x, [c.round_even(p) for p in at], padding, corners)
     low = [relay.floor(p) for p in at]
