@@ -88,6 +88,12 @@ def tune(tmp_path, trials=24, n=64, **runner):
     return tuner, log
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """(tuner, log) of 24 trials."""
+    return tune(tmp_path_factory.mktemp("run"))
+
+
 @pytest.fixture
 def pipeline(closing):
     return lambda: closing(_core.Pipeline("llvm", 1, 0, n_compile=2))
@@ -129,8 +135,8 @@ def test_audit(pipeline):
     assert sum(r["cut"] for r in got.values()) >= 60
 
 
-def test_summary_tells_about_the_measuring(tmp_path):
-    tuner, _ = tune(tmp_path)
+def test_summary_tells_about_the_measuring(run):
+    tuner, _ = run
     text = tuner.measurer.split.text()
     assert "finalists in" in text and "stopped early" in text and "Canary: " in text, text
     s = tuner.measurer.split
@@ -225,8 +231,8 @@ def test_full_results_come_first(tmp_path):
     assert kept == [[3e-6]] and log_tools.best(str(log)) == (tmp_path / "kept.json").read_text().splitlines(keepends=True)
 
 
-def test_log_of_a_run_has_marks(tmp_path):
-    tuner, log = tune(tmp_path)
+def test_log_of_a_run_has_marks(run, tmp_path):
+    tuner, log = run
     stages = [res.extra["stage"] for _, res in records.load_records(str(log)) if res.error_no == 0]
     assert "full" in stages and len(list(records.load_records(str(log)))) == 24
     best = min(np.mean(r.costs) for _, r in records.load_records(str(log)) if r.error_no == 0 and not cost.is_quick(r))
@@ -421,7 +427,7 @@ def test_two_lanes(tmp_path, closing):
     assert len(list(there.iterdir())) == 2
     stats = pipe.stats()
     assert stats["devices"] == 2 and stats["run_s"] > 12 * 0.02
-    tuner, _ = tune(tmp_path, device=[0, 0])
+    tuner, _ = tune(tmp_path, 8, device=[0, 0])
     assert tuner.measurer.split.devices == 2 and tuner.best_costs[0] < 1
     with pytest.raises(ValueError, match="empty list"):
         auto_scheduler.LocalRunner(device=[])

@@ -37,12 +37,13 @@ def verdicts(chosen):
 
 
 def test_a_part_of_the_standard():
-    assert verdicts(cases()[::24]) >= 50
+    assert verdicts(cases()[::48]) >= 25
 
 
 @pytest.mark.full
-def test_another_part_of_the_standard():
-    assert verdicts(cases()[12::24]) >= 50
+@pytest.mark.parametrize("first", [12, 24, 36])
+def test_other_parts_of_the_standard(first):
+    assert verdicts(cases()[first::48]) >= 25
 
 
 SOME = ("loop11", "scan9_sum", "dft", "stft", "maxpool_with_argmax_2d_precomputed_strides", "maxunpool_export_with_output_shape",
