@@ -83,7 +83,9 @@ def main():
     for n, w in over:
         print(f"over its limit: {n}, {w}: {rows[n][w]}")
     if a.out:
-        pathlib.Path(a.out).write_text(text)
+        page = pathlib.Path(a.out)
+        rest = page.read_text().partition("\n## ") if page.exists() else ("", "", "")
+        page.write_text(text + rest[1] + rest[2])  # sections of other scripts stay
     return 1 if over else 0
 
 

@@ -136,3 +136,36 @@ def inputs_of(name, batch=2, length=6):
         "ASTModel": lambda: {"input_values": torch.randn(batch, 16, 16)},
         "PatchTSTModel": lambda: {"past_values": torch.randn(batch, 16, 2)},
     }[name]()
+
+
+def _vision():
+    import torchvision.models as tv
+
+    return {
+        "resnet": lambda: tv.resnet.ResNet(tv.resnet.BasicBlock, [1, 1, 1, 1], num_classes=5),
+        "resnext": lambda: tv.resnet.ResNet(tv.resnet.Bottleneck, [1, 1, 1, 1], num_classes=5, groups=4, width_per_group=8),
+        "mobilenet_v2": lambda: tv.MobileNetV2(5, 0.1, [[1, 16, 1, 1], [6, 24, 2, 2]]),
+        "mobilenet_v3": lambda: tv.mobilenet_v3_small(num_classes=5, reduced_tail=True),
+        "shufflenet": lambda: tv.ShuffleNetV2([1, 1, 1], [8, 16, 16, 16, 32], 5),
+        "densenet": lambda: tv.DenseNet(8, (2, 2), 8, num_classes=5),
+        "squeezenet": lambda: tv.SqueezeNet("1_1", 5),
+        "convnext": lambda: tv.ConvNeXt([tv.convnext.CNBlockConfig(8, 16, 1), tv.convnext.CNBlockConfig(16, None, 1)], num_classes=5),
+        "swin": lambda: tv.SwinTransformer([4, 4], 8, [1, 1], [1, 2], [4, 4], num_classes=5),
+        "vit": lambda: tv.VisionTransformer(32, 8, 1, 2, 16, 32, num_classes=5),
+        "efficientnet": lambda: tv.EfficientNet(
+            [tv.efficientnet.MBConvConfig(1, 3, 1, 8, 8, 1), tv.efficientnet.MBConvConfig(6, 3, 2, 8, 16, 1)], 0.2, num_classes=5
+        ),
+        "mnasnet": lambda: tv.MNASNet(0.1, 5),
+    }
+
+
+VISION = (
+    "resnet", "resnext", "mobilenet_v2", "mobilenet_v3", "shufflenet", "densenet", "squeezenet", "convnext", "swin", "vit", "efficientnet",
+    "mnasnet",
+)  # fmt: skip
+
+
+def of_torchvision(name, seed=0):
+    """A model in evaluation mode."""
+    torch.manual_seed(seed)
+    return _vision()[name]().eval()

@@ -393,7 +393,11 @@ class Program:
         self.refuse_what_is_missing()
 
     def refuse_what_is_missing(self):
-        missing = Unsupported("model of PyTorch", "give converters with custom_convert_map={name: function}")
+        missing = Unsupported(
+            "model of PyTorch",
+            "give converters with custom_convert_map={name: function}, or use "
+            'torch.compile(model, backend="nestsmith"), which leaves them to PyTorch',
+        )
         for n in _unknown(self.program, self.table):
             control = " (control flow)" if isinstance(n.target, self.torch._ops.HigherOrderOperator) else ""
             missing.add(f"{n.target}{control}", _label(n))
