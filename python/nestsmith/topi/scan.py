@@ -80,13 +80,15 @@ def _scan(x, a, kind, exclusive, name):
 
     def in_block(*ax):
         lead, block, j, rest = ax[:a], ax[a], ax[a + 1], ax[a + 2 :]
-        out = None
+        parts = []
         for k in range(min(_BLOCK, n)):
             i = block * _BLOCK + k
             y = x(*lead, i, *rest)
             y = y if n % _BLOCK == 0 or n < _BLOCK else te.if_then_else(i < n, y, none)
-            out = y if out is None else combine(out, tir.Select(j >= k, y, none))
-        return out
+            parts.append(tir.Select(j >= k, y, none) if k else y)
+        while len(parts) > 1:  # in pairs: four roundings instead of fifteen
+            parts = [combine(*parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+        return parts[0]
 
     blocks = -(-n // _BLOCK)
     within = c_compute(at(x.shape, blocks, min(_BLOCK, n)), in_block, f"{name}_within", INJECTIVE)
