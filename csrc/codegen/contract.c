@@ -132,22 +132,33 @@ static ExprId as_product(Gen *g, ExprId e) {
   return ir_kind(g->c, e) == IR_MUL ? e : 0;
 }
 
-/* A vector that gcc does not look into. */
+/* A vector that gcc does not look into: it has to be in a register there. (__builtin_assoc_barrier takes vectors apart, value by value.) A
+ * vector that is wider than registers is looked at by parts. */
 static void barrier(Gen *g) {
-  gen_helper(g, "#value",
-             "#if __GNUC__ >= 12\n"
-             "#define NS_VALUE(x) __builtin_assoc_barrier(x)\n"
-             "#else\n"
-             "#if defined(__AVX__)\n"
-             "#define NS_IN_REGISTER(x) (sizeof(x) <= 32)\n"
-             "#define NS_ANY \"+x\"\n"
-             "#else\n"
-             "#define NS_IN_REGISTER(x) 0\n"
-             "#define NS_ANY \"+m\"\n"
-             "#endif\n"
-             "#define NS_VALUE(x) __extension__({ __typeof__(x) ns_v = (x); if (NS_IN_REGISTER(ns_v)) \\\n"
-             "  __asm__(\"\" : NS_ANY(ns_v)); else __asm__(\"\" : \"+m\"(ns_v)); ns_v; })\n"
-             "#endif\n");
+  gen_helper(
+      g, "#value",
+      "#if defined(__AVX512VL__)\n"
+      "#define NS_PART 64\n"
+      "#define NS_IN \"+v\"\n"
+      "#elif defined(__AVX__)\n"
+      "#define NS_PART 32\n"
+      "#define NS_IN \"+x\"\n"
+      "#elif defined(__SSE2__)\n"
+      "#define NS_PART 16\n"
+      "#define NS_IN \"+x\"\n"
+      "#elif defined(__aarch64__)\n"
+      "#define NS_PART 16\n"
+      "#define NS_IN \"+w\"\n"
+      "#else\n"
+      "#define NS_PART 16\n"
+      "#define NS_IN \"+m\"\n"
+      "#endif\n"
+      "typedef int ns_part __attribute__((vector_size(NS_PART), may_alias));\n"
+      "#define NS_VALUE(x) __extension__({ \\\n"
+      "  union { __typeof__(x) v; ns_part p[sizeof(x) / NS_PART + 1]; } ns_u; ns_u.v = (x); \\\n"
+      "  if (sizeof(x) <= NS_PART) __asm__(\"\" : NS_IN(ns_u.v)); \\\n"
+      "  else for (unsigned ns_k = 0; ns_k < sizeof(x) / NS_PART; ns_k++) __asm__(\"\" : NS_IN(ns_u.p[ns_k])); \\\n"
+      "  ns_u.v; })\n");
 }
 
 /* The helper T name(T a, T b) { return a op b; } that is not fused with anything: clang heeds the pragma, gcc computes `gcc` where it has a
