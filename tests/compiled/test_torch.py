@@ -503,3 +503,18 @@ def test_layers_of_encoders_in_one_operator(monkeypatch):
     for g, w in zip(tensors(got), tensors(want)):
         assert torch.allclose(g, w, 1e-5, 1e-5)
     assert len(made) == 1
+
+
+def test_an_exported_program_takes_arguments_by_name():
+    class Apart(torch.nn.Module):
+        def forward(self, x, y, *, z):
+            return x - 2 * y + 3 * z
+
+    x, y, z = torch.arange(12.0).view(3, 4), torch.ones(3, 4), torch.full((3, 4), 5.0)
+    net = nestsmith.compile(torch.export.export(Apart(), (x, y), {"z": z}), target="llvm", verbose=0)
+    want = Apart()(x, y, z=z)
+    for args, kwargs in (((x, y), {"z": z}), ((x,), {"z": z, "y": y}), ((), {"z": z, "y": y, "x": x})):
+        assert torch.equal(net(*args, **kwargs), want)
+    for args, kwargs in (((), {}), ((x,), {"y": y, "z": z, "w": z}), ((x, y, z, z), {})):
+        with pytest.raises(TypeError, match=r"does not fit the model's forward\(x, y, z\)"):
+            net(*args, **kwargs)

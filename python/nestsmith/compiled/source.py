@@ -332,7 +332,14 @@ def _of_script(model, example_inputs, shape):
 
 
 def _signature(torch, model):
-    """The signature of a module's forward, None if it takes any number of arguments."""
+    """The signature of a module's forward, None if it takes any number of arguments. An exported program takes the names of its inputs,
+    where each argument is one of them."""
+    if isinstance(model, torch.export.ExportedProgram):
+        names, leaf = list(model.graph_signature.user_inputs), torch.utils._pytree.tree_flatten(0)[1]
+        (args, kwargs) = model.call_spec.in_spec.children() if names else (None, None)
+        if not all(isinstance(n, str) and n.isidentifier() for n in names) or any(s != leaf for s in [*args.children(), *kwargs.children()]):
+            return None
+        return inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names])
     if not isinstance(model, torch.nn.Module):
         return None
     found = inspect.signature(model.forward)
