@@ -8,7 +8,8 @@
  *   C = C + (D[0] + D[2] + (D[1] + D[3])), in float64
  *
  * One scalar accumulator waits for each addition; lanes do not, and each of them takes fewer terms. What is left behind the last
- * whole vector goes to R in float64, for one scalar accumulator may take the rests of many rows. Sums of products are left as they are: schedules choose how their accumulators lie.
+ * whole vector goes to R in float64, for one scalar accumulator may take the rests of many rows. Sums of products are left as they
+ * are: schedules choose how their accumulators lie.
  */
 #include "lower/sums.h"
 
