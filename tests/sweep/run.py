@@ -8,8 +8,10 @@ Many operators are one network, so that their programs are compiled together; ea
 is a result as well. Prints how many results were compared and, for each difference beyond the budget, a script that shows it."""
 
 import argparse
+import collections
 import pathlib
 import random
+import re
 import sys
 import time
 
@@ -33,6 +35,7 @@ def main():
     p.add_argument("--chunk", type=int, default=16)
     p.add_argument("--target", default="llvm", help="llvm or opencl")
     p.add_argument("--no-scripts", dest="scripts", action="store_false", help="does not print a program for each difference")
+    p.add_argument("--covered", action="store_true", help="prints differences that a row covers, too")
     a = p.parse_args()
     torch.set_num_threads(1)
     names = a.ops.split(",") if a.ops else None
@@ -49,11 +52,17 @@ def main():
             print(f"{name} | {way} | {fill} | {what}", flush=True)
             if a.scripts:
                 print(detail, flush=True)
-        line = f"{new.n} cases, {new.checks} checks, {len(new.findings)} differences, {time.time() - begin:.0f} s"
+        for covered, name, way, fill, what in new.covered if a.covered else ():
+            print(f"[{covered}] {name} | {way} | {fill} | {what}", flush=True)
+        line = f"{new.n} cases, {new.checks.total()} checks, {len(new.findings)} differences, {time.time() - begin:.0f} s"
         print(f"-- {k + 1}/{len(chunks)} {kind}: {line}", file=sys.stderr, flush=True)
-    print(f"{total.checks} checks of {total.n} cases; beyond the budget and outside of the table of docs/numerics.md: {len(total.findings)}")
-    for name, n in total.covered.most_common():
-        print(f"  within the row {name!r}: {n}")
+    print(f"{total.checks.total()} checks of {total.n} cases; beyond the budget and outside of the table of docs/numerics.md: {len(total.findings)}")
+    for (kind, way), n in total.checks.items():
+        print(f"  {kind}, {way}: {n} checks")
+    for covered in dict.fromkeys(c[0] for c in total.covered):
+        operators = (c[1].removeprefix("onnx.").removeprefix("nn.functional.") for c in total.covered if c[0] == covered)
+        names = collections.Counter(re.split(r"[.[]", name)[0] for name in operators)
+        print(f"  within the row {covered!r}: {names.total()} ({', '.join(f'{k} {v}' for k, v in names.most_common())})")
     return 1 if total.findings else 0
 
 

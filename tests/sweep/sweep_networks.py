@@ -149,7 +149,7 @@ class Chunk:
     """The cases of some operators and one type, made and compared in every way."""
 
     def __init__(self, names, kind, ways, seed, most, target="llvm"):
-        self.findings, self.count, self.left, self.covered, self.apart = [], 0, {}, collections.Counter(), {}
+        self.findings, self.covered, self.counts, self.left, self.apart = [], [], collections.Counter(), {}, {}
         self.found, self.wanted, self.target = [], [], target
         for name in names:
             new, refused = onnx_cases.made(name, _onnx()[name], seed, most) if kind == "onnx" else cases.made(name, kind, seed, most)
@@ -214,7 +214,7 @@ class Chunk:
                 if isinstance(wanted[loud[0]].rows[p], list):
                     self.report(c, *c.fills[p], f"run: {type(e).__name__}: {' '.join(str(e).split())[:200]}", "")
                 else:
-                    self.count += 1
+                    self.counts[self.way] += 1
             return
         for c, p, w, got, j in zip(found, places, wanted, results, judged):
             if j:
@@ -222,7 +222,7 @@ class Chunk:
 
     def compare(self, c, fill, tensors, got, want):
         if not isinstance(want, list):
-            self.count += 1
+            self.counts[self.way] += 1
             return self.report(c, fill, tensors, f"no error; PyTorch: {type(want).__name__}: {' '.join(str(want).split())[:120]}", "")
         for k, (g, (own, wide, near)) in enumerate(zip(got, want)):
             if g is None:
@@ -230,7 +230,7 @@ class Chunk:
                 continue
             if c.name.split(".")[0] in cases.UNORDERED and own.dtype == torch.int64 and k:
                 continue
-            self.count += 1
+            self.counts[self.way] += 1
             g = _tensor(g, own)
             wrong = difference(g, own, wide, c.together, near)
             if wrong:
@@ -248,7 +248,7 @@ class Chunk:
         found = Found(str(c), self.way, fill, what, c.together, apart)
         covered = row(found)
         if covered:
-            self.covered[covered] += 1
+            self.covered.append((covered, *found[:4]))
         else:
             self.findings.append((found.name, self.way, fill, what, detail or script(c, tensors)))
 
@@ -344,15 +344,17 @@ def apart(make):
 
 
 class Total:
-    """What came of networks: differences, how many results were compared, of how many cases, and how many rows of the table covered."""
+    """What came of networks: differences, those that a row of the table covers, of how many cases, and how many results were compared
+    by type and way."""
 
-    def __init__(self, findings=(), checks=0, n=0, covered=None):
-        self.findings, self.checks, self.n, self.covered = list(findings), checks, n, collections.Counter(covered or {})
+    def __init__(self, findings=(), covered=(), n=0, checks=None):
+        self.findings, self.covered, self.n, self.checks = list(findings), list(covered), n, collections.Counter(checks or {})
 
     def add(self, other):
         self.findings += other.findings
-        self.checks, self.n = self.checks + other.checks, self.n + other.n
-        self.covered.update(other.covered)
+        self.covered += other.covered
+        self.n += other.n
+        self.checks.update(other.checks)
         return self
 
 
@@ -361,7 +363,7 @@ def judged(names, kind, ways, seed, most, target="llvm"):
 
     def make():
         c = Chunk(names, kind, ways, seed, most, target)
-        return c.findings, c.count, len(c.found), c.covered
+        return c.findings, c.covered, len(c.found), {(kind, way): n for way, n in c.counts.items()}
 
     how, value, last = apart(make)
     if how == "value":
