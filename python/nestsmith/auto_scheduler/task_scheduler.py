@@ -529,7 +529,7 @@ class TaskScheduler:
                     self._land(search, task, flying.pop(task))
             raise StopTuning
         waiting = sum(not made and i not in self.dead_tasks for i, made in enumerate(self.task_trials[: self.layers]))
-        return max(1, min(n, int(left / per / max(1, waiting))))
+        return max(1, min(n, int(left / per / (2 * waiting if waiting else 1))))  # half of the share: the next trials may be slower
 
     def _searched(self, task, batch, flying):
         """A round is measured from now on, or there is none: `batch` may say why."""

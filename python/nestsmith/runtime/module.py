@@ -396,7 +396,8 @@ def load_module(path, fmt=""):
         what = "it is a directory" if os.path.isdir(path) else "there is no such file"
         raise ValueError(f"cannot load {path!r}: {what}")
     try:
-        kind = fmt or {files.OBJECT: "o", files.ARCHIVE: "tar"}.get(files.kind_of(path), "so")
+        suffix = os.path.splitext(path)[1][1:]  # of what is none of these: for the error that its name lets expect
+        kind = fmt or {files.LIBRARY: "so", files.OBJECT: "o", files.ARCHIVE: "tar"}.get(files.kind_of(path), suffix)
         if kind in ("o", "tar"):
             with utils.tempdir() as work:
                 linked, objects = work.relpath("library.so"), [path]
