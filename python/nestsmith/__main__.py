@@ -4,7 +4,7 @@
     python -m nestsmith run model.tar --input x=array.npy --out y.npy --benchmark
     python -m nestsmith inspect MODEL.onnx | model.tar | log.json
 
-A MODEL is an ONNX file or a program that torch.export.save wrote (.pt2). Files are told by their content.
+A MODEL is an ONNX file or a program that torch.export.save wrote (.pt2). The kind of a file is detected from its content.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What kind of file it is, told by its content. Names of files are not looked at."""
+"""Detects the kind of a file from its content. The name of the file is ignored."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def _rest(head, path):
 
 
 def kind_of(path):
-    """One of the texts above; MODEL if it is no other (an ONNX file has no mark of its own). OSError if it cannot be read."""
+    """The kind of a file: one of the texts above. An ONNX file has no signature, so that MODEL is the kind of all other files. Raises
+    OSError if the file cannot be read."""
     with open(path, "rb") as f:
         head = f.read(512)
     return next(filter(None, (test(head, path) for test in (_elf, _zip, _rest, _text, _tar))), MODEL)

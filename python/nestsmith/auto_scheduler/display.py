@@ -207,10 +207,14 @@ class Progress:
         if self.style != "none" and self.bar is None and self.view is None and self.done > 0:
             print(self.line(), flush=True)
 
+    def seconds_left(self):
+        """Seconds until the time limit of the run; infinity if it has none."""
+        return math.inf if self.until is None else self.until - time.time()
+
     def rate(self):
         """(seconds per trial or None, remaining seconds or None) from the last rounds."""
         (t0, n0), (t1, n1) = self.rounds[0], self.rounds[-1]
-        clock = math.inf if self.until is None else max(0, self.until - time.time())
+        clock = max(0, self.seconds_left())
         per = (t1 - t0) / (n1 - n0) if n1 > n0 else None
         left = max(0, self.total - self.done) * per if per is not None and len(self.rounds) > 2 else math.inf
         return per, min(left, clock) if min(left, clock) < math.inf else None

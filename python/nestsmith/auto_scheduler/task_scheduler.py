@@ -253,7 +253,7 @@ class TaskScheduler:
         self._relatives, self._shared_best = None, {}
         self._found = {}  # task -> (rank, best state) of this run
         self._stop_asked = threading.Event()
-        self._seconds = self._until = None
+        self._seconds = None
         self.sequential_now_task_idx = self.sequential_now_task_begin_ct = 0
 
     # What the engine knows of the run and of each task. A list is a copy, but what is assigned to its items counts.
@@ -356,7 +356,6 @@ class TaskScheduler:
                 if hasattr(cb, "start"):
                     cb.start(self)
             check_compilers(tune_option, self.tasks)
-            self._until = None if self._seconds is None else time.monotonic() + self._seconds
             self._run(Progress(tune_option.num_measure_trials, tune_option.verbose, self._seconds))
         except KeyboardInterrupt:
             self._ended_by("Interrupted")
@@ -380,8 +379,8 @@ class TaskScheduler:
                 self.search_policies[i].hint(state, first=True)
 
     def ends_after(self, seconds):
-        """Limits the runs that follow to so many seconds; None: no limit. Each task without a record gets a round, as long as there is
-        time for one candidate of each: rounds become smaller if candidates take longer than expected."""
+        """Sets a time limit of `seconds` for each later run. None removes the limit. Rounds become smaller if candidates take longer than
+        expected, so that each task without a record gets one candidate, if there is time for that."""
         self._seconds = None if seconds is None else check.number("seconds", seconds, 0)
 
     def stop(self):
@@ -484,7 +483,7 @@ class TaskScheduler:
             m.prepare(self.tasks)
         try:
             while True:
-                if self._stop_asked.is_set() or (self._until is not None and time.monotonic() > self._until):
+                if self._stop_asked.is_set() or m.progress.seconds_left() < 0:
                     raise StopTuning
                 what, task, n = self._rounds.next(self._compute_score, [b.left for b in flying.values()])
                 if what == "land":
@@ -514,16 +513,17 @@ class TaskScheduler:
             self._stop_asked.clear()
 
     def _affordable(self, search, n, flying):
-        """How many of `n` candidates a round has time for, at the rate of the last rounds: the tasks that have none yet share what is
-        left. Where there is no time for another round, the run ends when those that are measured have ended."""
-        if self._until is None:
+        """The number of candidates, at most `n`, for which a round has time at the rate of the last rounds. Tasks without a round share
+        the time that is left. If there is no time for a round, this waits for the running candidates and raises StopTuning."""
+        progress = self.measurer.progress
+        if progress.until is None:
             return n
-        per, _ = self.measurer.progress.rate()
+        per, _ = progress.rate()
         if per is None:
             return min(n, FIRST_ROUND)
-        left = self._until - time.monotonic() - per * sum(b.left for b in flying.values())
+        left = progress.seconds_left() - per * sum(b.left for b in flying.values())
         if left < per / 2:
-            while flying and time.monotonic() < self._until:
+            while flying and progress.seconds_left() > 0:
                 self.measurer.poll(0.02)
                 for task in [t for t, b in flying.items() if not b.left]:
                     self._land(search, task, flying.pop(task))

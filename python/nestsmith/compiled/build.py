@@ -50,7 +50,7 @@ def compile(
     ----------
     model : torch.nn.Module, torch.jit.ScriptModule, torch.export.ExportedProgram, str, os.PathLike, bytes, onnx.ModelProto, IRModule or tuple
         A PyTorch model (taken in evaluation mode) or the file of `torch.export.save`, an ONNX model or its file, a relay module or
-        ``(module, params)``. Files are told by their content.
+        ``(module, params)``. The kind of a file is detected from its content.
     example_inputs : array, tuple, list or dict, optional
         Arguments of a call: they say shapes and element types. Needed for a torch.nn.Module; a dictionary holds keywords
         (PyTorch) or inputs by name.

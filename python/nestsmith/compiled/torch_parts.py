@@ -1,8 +1,8 @@
 """A graph of PyTorch's, cut into parts that become networks and operators that PyTorch runs.
 
-What becomes part of a network is asked of the importer: an operator that has a converter, unless the converter refuses what the node
-asks for. Views that are results of the graph are left to PyTorch, because they must share memory with what they are views of.
-Operators that draw random numbers keep their order, so that a seed gives the numbers that it gives in eager mode.
+An operator becomes part of a network if the importer has a converter for it, and the converter accepts the arguments of the node.
+A view that is a result of the graph stays with PyTorch, because it must share memory with its base. Random operators keep their order,
+so that a seed gives the numbers of eager mode.
 
 A graph with symbolic sizes is made one of fixed sizes first (:func:`specialised`).
 """
@@ -296,7 +296,7 @@ class Part(torch.nn.Module):
         return out[0] if self.single else tuple(out)
 
     def _restored(self, made, shape, dtype, order, stride):
-        """The next result of a network, as it lies in memory in eager mode."""
+        """The next result of a network, with the strides of eager mode."""
         if 0 in shape:
             return torch.empty_strided(shape, stride, dtype=dtype, device=self.device)
         x = next(made)

@@ -15,7 +15,7 @@ def _attention(
     query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask=None, need_weights=True,
     average_attn_weights=True, mask_type=None,
 ):  # fmt: skip
-    """``torch._native_multi_head_attention``: (result, weights of attention, if they are asked for)."""
+    """``torch._native_multi_head_attention``: (result, attention weights or None)."""
     import torch
 
     linear = torch.ops.aten.linear.default
