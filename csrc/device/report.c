@@ -1,8 +1,9 @@
 /* Reports of indices out of range. A kernel writes the first one into the report of its run (program.h, REPORT_*), and the host reads the
  * reports where it waits for a GPU anyway.
  *
- * An error ends in the thread whose run it is: threads with networks of their own share a device. Another thread takes a report if the one
- * that began the run has ended, or if it has itself begun none, so that a thread which only reads results hears of them. */
+ * An error ends in the thread whose run it is, for threads with networks of their own share a device. A thread that reads the outputs of
+ * a network takes over its reports (graph_exec_claim). Any thread that waits takes a report if the one that began the run has ended, or
+ * if it has itself begun no run. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

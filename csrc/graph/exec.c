@@ -394,9 +394,13 @@ static void capture(GraphExec *x) {
   if (c != NS_OK) err_rethrow(x->e, c);
 }
 
-static void run(GraphExec *x) {
+void graph_exec_claim(GraphExec *x) {
   for (int i = 0; i < x->n_steps; i++)
     if (x->step[i].report) dev_report_begin(x->step[i].report);
+}
+
+static void run(GraphExec *x) {
+  graph_exec_claim(x);
   if (!x->captured && x->replay && x->runs >= 1) capture(x);
   if (x->captured)
     dev_graph_launch(x->d, x->captured);

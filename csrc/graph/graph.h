@@ -104,6 +104,8 @@ int graph_exec_unset(const GraphExec *x, char *names, size_t size);
 void graph_exec_use(GraphExec *x, const char *func, DevModule *m);
 void graph_exec_replay(GraphExec *x, bool on); /* CUDA graph replay, on by default */
 void graph_exec_run(GraphExec *x);             /* asynchronous on GPUs; NS_ERR_VALUE if an input has got no value */
+/* This thread is about to read results: an error of the last run ends here, whichever thread began it. */
+void graph_exec_claim(GraphExec *x);
 /* Mean seconds of `number` runs, device idle before and after; flush: its caches are emptied before each. Inputs without a value are
  * zeros (or what was there). */
 double graph_exec_time(GraphExec *x, int number, bool flush);

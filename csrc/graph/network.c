@@ -91,5 +91,6 @@ void network_get(Network *n, int output, void *data, size_t bytes) {
   const GraphEntry *en = &n->g->entry[n->g->head[output]];
   if (en->bytes != (int64_t)bytes)
     err_raise(n->e, NS_ERR_VALUE, "output %d has %lld bytes, %zu were asked for", output, (long long)en->bytes, bytes);
+  graph_exec_claim(n->x);
   dev_download(n->d, data, graph_exec_data(n->x, n->g->head[output]), bytes);
 }

@@ -149,16 +149,21 @@ static void upload_body(void *arg) {
   dev_upload(c->o->dev->dev, graph_exec_data(c->o->x, c->entry), c->host, (size_t)c->o->g->entry[c->entry].bytes);
   graph_exec_given(c->o->x, c->entry);
 }
-ERR_BODY(download_body, Call *c,
-         dev_download(c->o->dev->dev, c->host, graph_exec_data(c->o->x, c->entry),
-                      (size_t)c->o->g->entry[c->entry].bytes))
+static void download_body(void *arg) {
+  Call *c = arg;
+  graph_exec_claim(c->o->x);
+  dev_download(c->o->dev->dev, c->host, graph_exec_data(c->o->x, c->entry), (size_t)c->o->g->entry[c->entry].bytes);
+}
 static void copy_in_body(void *arg) {
   Call *c = arg;
   dev_copy(c->o->dev->dev, graph_exec_data(c->o->x, c->entry), c->ptr, (size_t)c->o->g->entry[c->entry].bytes);
   graph_exec_given(c->o->x, c->entry);
 }
-ERR_BODY(copy_out_body, Call *c,
-         dev_copy(c->o->dev->dev, c->ptr, graph_exec_data(c->o->x, c->entry), (size_t)c->o->g->entry[c->entry].bytes))
+static void copy_out_body(void *arg) {
+  Call *c = arg;
+  graph_exec_claim(c->o->x);
+  dev_copy(c->o->dev->dev, c->ptr, graph_exec_data(c->o->x, c->entry), (size_t)c->o->g->entry[c->entry].bytes);
+}
 ERR_BODY(bind_body, Call *c, graph_exec_bind(c->o->x, c->entry, c->ptr))
 
 static PyObject *transfer(PyObject *self, PyObject *args, ErrBody host, ErrBody device, int flags) {
