@@ -32,8 +32,23 @@ def pytest_addoption(parser):
     parser.addoption("--minutes", type=float, metavar="M", help="tests that have not begun after M minutes are skipped")
 
 
+def mark_the_rest(items):
+    """Of a test with the mark ``some(n)``, n cases spread over its list stay in ``make test``; the others become ``full``."""
+    families = {}
+    for x in items:
+        if (mark := x.get_closest_marker("some")) and not x.get_closest_marker("full"):
+            families.setdefault((x.parent, x.originalname), (mark.args[0], []))[1].append(x)
+    for n, cases in families.values():
+        chosen = {round((i + 0.5) * len(cases) / n - 0.5) for i in range(n)}
+        for i, x in enumerate(cases):
+            if i not in chosen:
+                x.add_marker(pytest.mark.full)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest itself leaves out what is `full`
 def pytest_collection_modifyitems(config, items):
     """The tenth goes by the names of tests, not by their places: a test that is added moves no other one."""
+    mark_the_rest(items)
     n = config.getoption("tenth")
     if n is None:
         return

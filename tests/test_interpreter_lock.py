@@ -192,6 +192,7 @@ OF_A_TASK = {
 }
 
 
+@pytest.mark.some(25)
 @pytest.mark.parametrize("name", OF_A_TASK)
 def test_of_a_task(beside, task, name):
     assert not beside.held(lambda: OF_A_TASK[name](task))

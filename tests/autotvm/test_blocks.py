@@ -74,6 +74,7 @@ BETWEEN = {
 }
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("what", BETWEEN)
 def test_what_lies_between_two_convolutions(what):
     body, transforms = BETWEEN[what]
@@ -129,6 +130,7 @@ def test_the_last_convolution_writes_nchw():
     assert found.count("layout_transform") == 0 and found.count("nn.contrib_conv2d_NCHWc") == 2
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("network, convolutions", [("resnet", 21), ("mobilenet", 27), ("vgg", 8), ("squeezenet", 26)])
 def test_networks_need_no_transforms(network, convolutions):
     """With equal blocks everywhere: the first convolution takes NCHW, what follows the last pool has one element per channel."""

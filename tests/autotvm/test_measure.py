@@ -370,6 +370,7 @@ def test_results_that_are_none_are_named():
 # ---- tuning ----
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("target, trials", [("llvm", 16), ("opencl", 8)])
 def test_a_template_is_tuned_and_its_best_is_applied(target, trials, tmp_path):
     task, log = product(target), tmp_path / "log.json"

@@ -82,6 +82,7 @@ def test_several_networks(resnet):
 ARM = "llvm -keys=arm_cpu,cpu -device=arm_cpu"
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("target,part", in_turn([MALI, LLVM, ARM, "opencl"], [3, None]))
 def test_the_tuned_network_computes_the_same(target, part):
     """Every operator by a template, with what follows it; weights are packed ahead of time."""
@@ -110,6 +111,7 @@ def test_the_log_of_a_graph_tuner(target, tmp_path):
     assert stages(lib) == stages(build(mod, params, target, log))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("target, name", [(MALI, "conv2d_nchw_winograd.mali"), ("opencl", "conv2d_nchw_winograd.cuda"),
                                           (ARM, "conv2d_nchw_winograd.arm_cpu")])
 def test_the_fastest_template_is_taken(target, name):

@@ -30,6 +30,7 @@ def test_every_template_has_a_case():
     assert shipped == set(t.CASES) | OTHERS
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize("name, shape", SMALL)
 def test_small_shapes_interpreted(name, shape):
     """Alone and with what follows in a network, checked for races and bounds while it runs."""

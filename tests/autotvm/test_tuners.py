@@ -102,6 +102,7 @@ def best_of(tuner, trials=256):
     return tuner.best_measure_pair[1].costs[0]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("loss", ["rank", "reg", "rank-binary"])
 def test_trees_find_better_ones_than_chance(loss):
     """In at least 9 of 10 seeds, on the space of a convolution's template."""

@@ -63,6 +63,7 @@ def run(f, *arrays, target="llvm"):
     return out.numpy()
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("how", ["serial", "parallel", "vectorize"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators(name, how):

@@ -141,6 +141,7 @@ def disassembler():
     return str(here) if os.access(here, os.X_OK) else shutil.which("nvdisasm")
 
 
+@pytest.mark.some(3)
 @pytest.mark.skipif(not _core.build_available("cuda")[0], reason="no NVRTC")
 @pytest.mark.parametrize("sm", [80, 90, 100, 120])
 def test_compiled_for_each(sm, tmp_path):
@@ -161,6 +162,7 @@ def test_compiled_for_each(sm, tmp_path):
         assert not wait or not re.search(access, before)
 
 
+@pytest.mark.some(1)
 @pytest.mark.skipif(not _core.build_available("cuda")[0], reason="no NVRTC")
 @pytest.mark.skipif(not disassembler(), reason="no nvdisasm")
 @pytest.mark.parametrize("dtype, math", [("float16", None), ("float32", "strict")])

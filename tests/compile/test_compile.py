@@ -39,6 +39,7 @@ def network():
     return mod, params
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("target", ["llvm", "opencl"])
 def test_the_final_build_compiles_nothing_that_was_measured(target, tmp_path, monkeypatch):
     if target == "opencl" and not _core.device_exists(4, 0)[0]:

@@ -88,6 +88,7 @@ def product():
     return [a, b, te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")]
 
 
+@pytest.mark.some(8)
 @pytest.mark.parametrize("sm", ARCHITECTURES)
 def test_sampler_checker_generator_report_and_estimate_agree(sm):
     """What the sampler draws keeps the limits by the checker's and by the estimate's count, with tight limits too; launch bounds ask for

@@ -60,6 +60,7 @@ def plant(ours, theirs, how):
         ours.chmod(0o660)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("how", ["renamed", "link", "fifo", "writable", full("group"), pytest.param("another user's", marks=root)])
 def test_planted_programs_are_not_taken(cache, how):
     folder, ours, theirs, binary = cache
@@ -69,6 +70,7 @@ def test_planted_programs_are_not_taken(cache, how):
     assert theirs.exists()
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("mode", [full(0o777), 0o775, full(0o1777), pytest.param(None, marks=root)])
 def test_folders_of_others_are_not_used(cache, mode):
     """None: the folder belongs to another user."""

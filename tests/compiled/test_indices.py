@@ -61,6 +61,7 @@ def same(net, reference, args, value):
         np.testing.assert_allclose(np.asarray(net(*args)), np.asarray(want), rtol=1e-6)
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("name", TORCH)
 def test_pytorch(name):
     model, x = Model(TORCH[name]).eval(), torch.tensor(X)

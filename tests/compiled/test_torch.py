@@ -335,6 +335,7 @@ def agrees(f, args):
     return got, mine
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("kind", RESULTS)
 @torch.no_grad()
 def test_results_lie_in_memory_as_those_of_eager_mode(kind):

@@ -32,6 +32,7 @@ def compile_record(dag, record, target, layout):
     return json.loads(manifest)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("index", range(24))
 def test_cuda_records_compile_for_sm_90(index):
     there, why = _core.build_available("cuda")
@@ -45,6 +46,7 @@ def test_cuda_records_compile_for_sm_90(index):
 # ---- the log of early 2021: stage names and keys of that time ----
 
 
+@pytest.mark.some(21)
 @pytest.mark.parametrize("number", range(26))
 def test_llvm_records_compile_as_c(number):
     record = list(LLVM.values())[number]

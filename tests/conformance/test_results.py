@@ -57,11 +57,13 @@ def check(index, name, target, candidates):
 FEW = [0, 5, 9, 10, 20, 22]  # a convolution, a Winograd convolution, and every kind that is small
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("index", FEW)
 def test_a_few_on_the_cpu(index):
     assert check(index, "cpu", ENGINE["llvm"], cpu_candidates(index, 2)) >= 2
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("index", FEW)
 def test_a_few_on_opencl(index):
     assert check(index, "opencl", OPENCL, gpu_candidates(index, 2)) >= 2
@@ -144,6 +146,7 @@ def independent(index):
     return y, want
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("index", range(24))
 def test_the_unscheduled_program_against_other_implementations(index):
     got, want = independent(index)

@@ -50,6 +50,7 @@ def check(seed, gpu):
     return None
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_schedules(chunk, gpu):

@@ -128,12 +128,14 @@ def run_many(seeds, gpu):
     assert accepted > refused * (0.7 if gpu else 5), f"{refused} of {accepted + refused} programs are refused"
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("chunk", range(4))
 def test_random_programs_on_the_cpu(chunk):
     n = SAMPLE or 200
     run_many(range(chunk * n // 4, (chunk + 1) * n // 4), gpu=False)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("chunk", range(2))
 def test_random_programs_on_gpus(chunk):
     n = SAMPLE or 100

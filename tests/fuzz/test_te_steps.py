@@ -68,6 +68,7 @@ def check_state(seed, gpu):
     return same, (got, program(s._core, target, args)), p
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("gpu", [False, True])
 def test_random_schedules_replay(gpu):
     n = SAMPLE or 60

@@ -205,6 +205,7 @@ def two_matmuls():
     return [a, b, d, te.compute((8, 8), lambda i, j: te.sum(c[i, r] * d[r, j], axis=r), name="E")]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("task,target", in_turn([conv, winograd, softmax, pool, two_matmuls, lambda: list(matmul(12, 16, 20))], list(TARGETS)))
 def test_sampled_states(task, target):
     tensors = task()

@@ -57,6 +57,7 @@ def product(x, w):
     return x.astype("float64") @ w
 
 
+@pytest.mark.some(12)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
 @pytest.mark.parametrize("rows, tile, outs, k, wide, deep", [(16, 4, 256, 1024, 32, 64), (7, 4, 320, 1008, 32, 63), (25, 2, 624, 513, 48, 27)])
 @pytest.mark.parametrize("parallel", [False, True])

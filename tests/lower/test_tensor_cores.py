@@ -206,6 +206,7 @@ def test_convolutions(layout, shape, dtype, transposed):
 GROUPED = [(1, 7, 32, 64, 3, 1, 1, 1), (2, 9, 12, 20, 3, 2, 1, 1), (1, 6, 24, 16, 1, 1, 0, 1)]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     "shape,groups,dtype,how,layout",
     in_turn(
@@ -459,6 +460,7 @@ LANES = [  # what is multiplied, then block, warp, stages, transposed, split, te
 ]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("case,sm", [(k, 90) if k not in (3, 5) else full(k, 90) for k in range(len(LANES))]
                          + [(k, 80) if k in (0, 3, 5) else full(k, 80) for k in range(len(LANES))])  # fmt: skip
 def test_products_by_lanes(case, sm):
@@ -728,6 +730,7 @@ NEWER = r"cp\.async|m16n8k16|m16n8k32|tf32|bf16|NaN|griddepcontrol|cluster|wgmma
 TURING = r"mma\.|ldmatrix"  # and from 7.5 on
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("case", range(len(OLDER)))
 def test_older_machines(case):
     """Slices pass through registers, read before the products and stored behind them; the compiler takes it for 7.5, the first that it
@@ -828,6 +831,7 @@ OF_MACHINES = {  # in `make test`; the newest takes as text what the others do
 }  # fmt: skip
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize(
     "dtype,sm,split",
     [

@@ -10,6 +10,7 @@ opencl = pytest.mark.skipif(not _core.device_exists(4, 0)[0], reason="no OpenCL 
 DEVICES = ["cpu", pytest.param("opencl", marks=opencl)]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("device, n", [("cpu", 90), pytest.param("opencl", 12, marks=opencl)])
 def test_a_campaign(tmp_path, device, n):
     campaign(device, n, 1, tmp_path)

@@ -80,6 +80,7 @@ def test_good_candidate(task, capsys, closing, new_children):
     assert new_children() == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "body, error, cause",
     [

@@ -23,6 +23,7 @@ def measured(task):
     return timed(task)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name", ["auto", "trees", "xgb", "mlp", "analytic", "random"])
 def test_names(task, measured, name, tmp_path):
     if name == "xgb":
@@ -48,6 +49,7 @@ def test_names(task, measured, name, tmp_path):
     assert again.evaluate(inputs, results)["pairwise"] > 0.7
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["trees", "mlp"])
 def test_on_gpu_states(name, tmp_path):
     task = auto_scheduler.SearchTask(func=cost_model_matmul, args=(128, 128, 128), target="cuda -arch=sm_90")
@@ -196,6 +198,7 @@ def test_a_scorer_keeps_its_model(task, measured):
     assert junk and sys.getrefcount(policy) == boxes
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("target", ["llvm", "cuda -arch=sm_90"])
 def test_scores_of_stages(target):
     task = auto_scheduler.SearchTask(func=cost_model_matmul, args=(128, 128, 128), target=target)
@@ -232,6 +235,7 @@ def test_scores_of_stages(target):
         auto_scheduler.AnalyticModel().predict_stages(task, states)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ["trees", "trees+mlp"])
 def test_an_interrupted_training_changes_nothing(task, measured, kind):
     inputs, results = measured

@@ -45,6 +45,7 @@ MODELS = {
 }
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("by_task", [True, False])
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_shuffled_labels_teach_nothing(name, by_task):

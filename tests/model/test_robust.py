@@ -45,6 +45,7 @@ def child(closing, kind, body):
     return closing(subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, env=env))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", ["_core.Forest", "_core.Network"])
 def test_a_killed_run_leaves_a_whole_file(kind, tmp_path, closing):
     path = tmp_path / "model.acm"

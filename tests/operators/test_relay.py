@@ -143,6 +143,7 @@ def _sample():
             yield pytest.param(r, *p[j], (k + j) % 4, bool((k + j) // 4 % 2), id=f"{r}-{p[j][0]}-{p[j][1]}")
 
 
+@pytest.mark.some(50)
 @pytest.mark.parametrize("row, dtype, out, level, followed", list(_sample()))
 def test_sample(row, dtype, out, level, followed):
     assert not report(row, dtype, out, [(level, followed)])

@@ -63,6 +63,7 @@ def constant_types(row, dtype):
     return dtype != "bfloat16" or len(row.inputs) == 1
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("k", range(8))
 def test_sample(k):
     row = WITH_OUT[(7 * k) % len(WITH_OUT)]

@@ -89,6 +89,7 @@ def test_no_function_is_forgotten():
         )
 
 
+@pytest.mark.some(55)
 @pytest.mark.parametrize("k", range(len(ROWS)), ids=[str(r) for r in ROWS])
 def test_sample(k):
     """One combination of every row, another one in every row; every third one is compiled."""

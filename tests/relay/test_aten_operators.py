@@ -13,6 +13,7 @@ CHOSEN = (
 )  # fmt: skip
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", CHOSEN)
 def test_chosen(name):
     found = run(name, most=1, kinds=("float32", "int64"))[1]

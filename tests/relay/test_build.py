@@ -32,6 +32,7 @@ def mlp():
     return mod, params, build(mod, params)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "name",
     [

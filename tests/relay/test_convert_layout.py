@@ -83,6 +83,7 @@ def of_integers(params, rng):
     return {k: value(k, v).astype("float32") for k, v in params.items()}
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", rest_full(*NETWORKS, short=("resnet-18", "mobilenet-NHWC", "dcgan", "dcgan-NHWC", "dqn", "lstm")))
 def test_networks_convert_and_back(name):
     make, other, border = NETWORKS[name]
@@ -110,6 +111,7 @@ def keys(target, kind):
     return {t.workload_key: w for t, w in zip(tasks, weights)}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("target", ["cuda -arch=sm_90", "llvm"])
 def test_resnet_18_has_the_tasks_of_the_one_built_in_nhwc(target):
     assert len(keys(target, "native")) == 24 and keys(target, "converted") == keys(target, "native")

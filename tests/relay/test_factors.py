@@ -113,6 +113,7 @@ def test_weights_of_groups_have_their_channels_last():
     assert [(e.attrs.kernel_layout, tuple(map(int, e.args[1].checked_type.shape))) for e in grouped] == [("OHWI", (32, 3, 3, 4))]
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", ["residual", "grouped", "attention", "resnet18-NCHW", "mobilenet-NCHW", "squeezenet"])
 def test_layers_read_rounded_values_and_no_kernel_is_added(name, monkeypatch):
     plain, fused = made(name)

@@ -96,6 +96,7 @@ MODES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_
 SIZES = [((4, 5), (8, 3)), ((7, 6), (7, 13)), ((3, 4), (1, 1)), ((1, 9), (4, 6))]
 
 
+@pytest.mark.some(9)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("method", ["nearest_neighbor", "linear", "cubic"])
 def test_resize2d_in_all_modes(method, mode):

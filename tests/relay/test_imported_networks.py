@@ -11,11 +11,13 @@ def judge(found, ways):
     assert all(e is None or e < LIMITS[way] for way, both in found.items() for e in both), found
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name,way", in_turn(list(SMALL), WAYS))
 def test_small(name, way):
     judge(errors(SMALL[name], (way,)), (way,))
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("name,way", in_turn(list(SMALL), SIXTEEN))
 def test_small_in_16_bits(name, way):
     judge(errors(SMALL[name], (way,)), (way,))

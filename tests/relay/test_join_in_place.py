@@ -91,6 +91,7 @@ def both(out, target="llvm", shape=SHAPE, dtype="float32", want=None):
 FIRE = [(1, (16, 16), 3), (2, (32, 16, 48), 1), (1, (64, 64), 3), (3, (16,), 1)]
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("batch,channels,size", [*FIRE[1:], full(*FIRE[0])])
 def test_fire_modules(target, batch, channels, size):
@@ -336,6 +337,7 @@ def layers(channels):
     yield [p, topi.nn.relu(p)]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", TARGETS)
 @pytest.mark.parametrize("channels,extent", [(16, 48), full(24, 40), (7, 12)])
 def test_any_schedule_writes_its_own_part_and_nothing_else(kind, channels, extent):

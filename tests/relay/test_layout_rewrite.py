@@ -106,6 +106,7 @@ def shapes(lib):
     return sorted(tuple(v.shape) for v in lib.get_params().values())
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_sampled_states(name, seed):
@@ -368,6 +369,7 @@ def te_batch_matmul():
     return [x, w, topi.nn.batch_matmul(x, w)]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("make", [te_dense, te_conv, te_batch_matmul])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_transform_stage_of_a_stand_alone_task(make, seed):

@@ -80,6 +80,7 @@ def network(name):
     return mod, numpy_params(params), x
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name,dtype", of_both_types(SMALL, ("mobilenet-NHWC", "dcgan", "dqn")))
 def test_networks_stay_near_float32(name, dtype):
     mod, params, x = network(name)
@@ -215,6 +216,7 @@ OF_TYPE = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name,dtype", of_both_types(OF_TYPE, ("dcgan", "mobilenet", "lstm")))
 def test_networks_of_16_bits_build_and_run(name, dtype):
     mod, params = OF_TYPE[name](dtype)

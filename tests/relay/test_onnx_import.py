@@ -37,13 +37,13 @@ def verdicts(chosen):
 
 
 def test_a_part_of_the_standard():
-    assert verdicts(cases()[::48]) >= 25
+    assert verdicts(cases()[::96]) >= 12
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("first", [12, 24, 36])
+@pytest.mark.parametrize("first", [12, 24, 36, 48, 60, 72, 84])
 def test_other_parts_of_the_standard(first):
-    assert verdicts(cases()[first::48]) >= 25
+    assert verdicts(cases()[first::96]) >= 12
 
 
 SOME = ("loop11", "scan9_sum", "dft", "stft", "maxpool_with_argmax_2d_precomputed_strides", "maxunpool_export_with_output_shape",

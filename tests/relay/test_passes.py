@@ -46,6 +46,7 @@ def conv(x, name="w", channels=8, k=3):
     return nn.conv2d(x, relay.var(name), channels=channels, kernel_size=(k, k), padding=k // 2)
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("target", ["cuda -arch=sm_80", "llvm"])
 def test_passes_keep_the_function(name, target):

@@ -132,6 +132,7 @@ def tensors(y):
     return torch.utils._pytree.tree_leaves(y)
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name):
     f, inputs = FUNCTIONS[name]
@@ -168,6 +169,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("name,freeze", in_turn(list(LAYERS), [False, True]))
 def test_layers(name, freeze):
     layer, shape = LAYERS[name]

@@ -480,6 +480,7 @@ def team(guarded):
     return three_servers(guarded)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("steps", [
     test_the_numbers_of_the_query_are_right_at_each_step,
     lambda f, _: test_a_board_that_is_killed_comes_back_and_its_programs_end(f),

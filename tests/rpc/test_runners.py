@@ -30,6 +30,7 @@ def task(n=32, target="llvm"):
     return auto_scheduler.SearchTask(func=remote_matmul, args=(n,), target=target)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("target", ["llvm", "opencl"])
 def test_tuning_on_two_boards_writes_records_that_name_their_class(fleet, tmp_path, target):
     log = str(tmp_path / "log.json")

@@ -144,6 +144,7 @@ def test_the_runner_is_the_hosts_process_and_ends_with_the_session(host):
     assert wait_until(lambda: not running()), running()
 
 
+@pytest.mark.some(1)
 def test_a_host_that_is_not_there_is_named(fleet):
     p = fleet.serve("lost", "--device=ssh:me@nowhere.invalid", ready=False)
     assert "nowhere.invalid" in p.wait("not registered")[0] + p.lines[-1]

@@ -155,6 +155,7 @@ def tiled(n=64):
     return dag, s, copies
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("target", ["cuda", "opencl"])
 def test_the_auto_scheduler_double_buffers(target):
     dag, s, copies = tiled()

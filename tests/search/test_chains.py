@@ -47,6 +47,7 @@ def test_elsewhere_the_expansion_stays_whole(target, params, case):
         assert "PaddedInput" not in {s.stages()[i][0] for i in attached(s)}
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("case", [(14, 8, 48, 1), (15, 3, 20, 2), (15, 3, 16, 1, 1, False, 3)])
 def test_drawn_programs_compute_the_same(case):
     task = auto_scheduler.SearchTask(func=expansion, args=case, target="llvm")

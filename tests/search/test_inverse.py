@@ -42,6 +42,7 @@ LARGER = [("residual", 4, 14, 3), ("pool", 4, 12, 3), ("pool", 2, 10, 3), ("wind
 WAYS = [(1, "float16"), (1, "float32"), (0, "float32")]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     "reader,tile,size,count,by_lanes,dtype",
     in_turn(READERS, WAYS) + [full(*x, *way) for x in LARGER for way in WAYS],
@@ -64,6 +65,7 @@ def right(state, want):
     np.testing.assert_array_equal(data[-1], want[-1])
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("by_lanes", [0, 1])
 def test_what_a_pool_leaves_out_is_no_tile(by_lanes):
     """Of eleven lines a pool reads ten: products that nobody reads are not computed, so the layer is a kernel of its own, and loops make the

@@ -85,6 +85,7 @@ def test_mutation_finds_a_wanted_tile():
     assert any(wanted(s) for s in p.evolve(parents, 50))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("target", [CPU4, CUDA])
 def test_equal_seed_equal_search(target):
     def run(threads):

@@ -97,6 +97,7 @@ def lowered_share(p, count=40):
     return sum(p.check(s)[0] for s in states) / len(states)
 
 
+@pytest.mark.some(7)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_nearly_all_samples_are_valid(name):
     p = policy(WORKLOADS[name](), CUDA, seed=3)
@@ -152,6 +153,7 @@ def valid_mutants(make, mode):
     return 1 - failed / (2048 * generation)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["matmul", "conv2d nchw", "winograd"])
 def test_mutants_are_valid(name):
     assert valid_mutants(WORKLOADS[name], "extended") > 0.97
@@ -274,6 +276,7 @@ SMALL = {
 }
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_samples_and_mutants_compute_the_same(name):
     """In the interpreter, with its checks of races, barriers and bounds."""

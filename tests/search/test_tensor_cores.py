@@ -179,6 +179,7 @@ def test_two_products_in_one_task_are_one_by_tensor_cores():
         right(core_state(s), tensors)
 
 
+@pytest.mark.some(2)
 @pytest.mark.parametrize(
     "make,math",
     [
@@ -238,6 +239,7 @@ def keeps_registers(source, target):
     return _core.build_report(target, _core.build(target, source, 0, "")[0])["local_bytes"] == 0 or "_passing_" in source
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("sm,part", in_turn([70, 75, 80, 90, 120], [0, 1, 2]))
 def test_drawn_schedules_of_all_kinds(sm, part):
     """Of a third of all kinds: they are what the machine can do, right, and taken by the compiler, which knows no 7.0: it takes what is
@@ -426,6 +428,7 @@ def blocks_of(state):
     return int(re.search(r"split (\d+)", str(state))[1])
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("dtype,math,warpgroups", [("float16", None, 0), ("float32", "strict", 0), ("float16", None, 1)])
 def test_last_blocks(dtype, math, warpgroups):
     """A choice of its own where it is asked for, of sums that blocks share."""

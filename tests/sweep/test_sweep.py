@@ -20,6 +20,7 @@ SAMPLE = {
 }
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("kind", SAMPLE)
 def test_sample(kind):
     # in a process of its own: the sweep forks, and PyTorch's threads of this one are not there in its children

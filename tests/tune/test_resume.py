@@ -61,6 +61,7 @@ def lines(log):
     return sorted((i.task.workload_key, i.state.steps(), r.costs) for i, r in auto_scheduler.RecordReader(str(log)))
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("overlap", [False, True])
 def test_resumed_run_ends_like_the_uninterrupted_one(tmp_path, monkeypatch, overlap):
     monkeypatch.setattr(auto_scheduler.TaskScheduler, "_overlap", lambda self: overlap)
@@ -115,6 +116,7 @@ def run_and_kill(closing, args, moment):
     return p.returncode != 0
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("kills", [4, pytest.param(20, marks=[pytest.mark.full, pytest.mark.long])])
 def test_killed_at_any_moment(tmp_path, monkeypatch, closing, overlap, kills):

@@ -312,6 +312,7 @@ def test_processes_of_a_runner_that_its_user_keeps(ends, new_children):
         assert new_children() == []
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("how", ["single", "scheduler", "overlap"])
 def test_a_callback_that_raises_ends_the_run_in_good_order(how, tmp_path, monkeypatch, new_children):
     """The exception itself arrives, what was measured is in the log although it is written by a later callback, no
@@ -486,6 +487,7 @@ def test_users_builder_and_runner(tmp_path):
     assert seen == [4, 4, 2] and tuner.best_costs == [1e-3]
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("how", ["single", "scheduler"])
 def test_interrupt(tmp_path, how):
     """Ctrl-C ends a run with what is measured on disk and no process left behind."""

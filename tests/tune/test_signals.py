@@ -84,6 +84,7 @@ def heard(p, folder, how):
     assert left(folder) == [], "what a killed run had, its workers remove"
 
 
+@pytest.mark.some(4)
 @pytest.mark.parametrize("who, how", [("compiler", "INT"), ("compiler", "KILL"), ("worker", "INT"), ("worker", "TERM"),
                                       ("operator", "INT"), ("network", "INT")])  # fmt: skip
 def test_beside_a_process_that_hangs(tmp_path, closing, who, how):

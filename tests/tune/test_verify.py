@@ -46,6 +46,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", ["nestsmith.log", "nestsmith.auto_scheduler.measure_record"])
 def test_right(folder, name):
     code, out, err = tool(folder, "--mode", "verify", "-i", "log.json", "--import", "workloads", name=name)
