@@ -11,7 +11,6 @@ __all__ = ["attribute_error"]
 
 _RUN = "compile with relay.build and run with nestsmith.contrib.graph_executor.GraphModule"
 INSTEAD = {
-    "nestsmith.relay.create_executor": _RUN,
     "nestsmith.relay.vm": _RUN,
     "nestsmith.autotvm.graph_tuner": "networks with tuned convolutions keep blocks of channels between them without it; build with the "
     "records, with autotvm.apply_history_best(log): relay.build(...)",

@@ -7,24 +7,57 @@ from .. import _absent
 from ..runtime.params import load_param_dict, save_param_dict
 from . import expr, frontend, op, testing, transform, ty
 from .expr import *  # noqa: F401,F403
+from .module import IRModule
 from .op import *  # noqa: F401,F403
 from .op import image, nn
-from .ty import Any, FuncType, TensorType, TupleType, scalar_type
+from .passes import PassContext as build_config  # noqa: F401  its name before 0.6
+from .ty import (
+    Any,
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    RefType,
+    ShapeVar,
+    TensorType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeConstraint,
+    TypeKind,
+    TypeRelation,
+    TypeVar,
+    is_dynamic,
+    scalar_type,
+)  # fmt: skip
 
-_LATE = ("build_module", "build", "optimize")  # the build needs the target and the runtime; graphs alone do not
+# Imported when they are asked for: the build and executors need the target and the runtime, graphs alone do not.
+_LATE = {
+    "build_module": ("build", "optimize"),
+    "backend": ("create_executor",),
+    "analysis": ("free_type_vars", "bound_vars", "all_vars", "all_type_vars", "bound_type_vars", "all_dtypes"),
+    "expr_functor": ("ExprFunctor", "ExprVisitor", "ExprMutator"),
+    "type_functor": ("TypeFunctor", "TypeVisitor", "TypeMutator"),
+    "scope_builder": ("ScopeBuilder",),
+}
+_WHERE = {name: module for module, names in _LATE.items() for name in (module, *names)}
 
 
 if _typing.TYPE_CHECKING:
-    from . import build_module
+    from . import analysis, backend, build_module, expr_functor, scope_builder, type_functor
+    from .analysis import all_dtypes, all_type_vars, all_vars, bound_type_vars, bound_vars, free_type_vars
+    from .backend import create_executor
     from .build_module import build, optimize
+    from .expr_functor import ExprFunctor, ExprMutator, ExprVisitor
+    from .scope_builder import ScopeBuilder
+    from .type_functor import TypeFunctor, TypeMutator, TypeVisitor
 else:
 
     def __getattr__(name):
-        if name in _LATE:
-            module = _importlib.import_module(".build_module", __name__)
-            return module if name == "build_module" else getattr(module, name)
+        if name in _WHERE:
+            module = _importlib.import_module(f".{_WHERE[name]}", __name__)
+            return module if name in _LATE else getattr(module, name)
         raise _absent.attribute_error(__name__, name)
 
 
 def __dir__():
-    return sorted({*globals(), *_LATE})
+    return sorted({*globals(), *_WHERE})

@@ -27,6 +27,9 @@ __all__ = [
     "Function",
     "Let",
     "If",
+    "RefCreate",
+    "RefRead",
+    "RefWrite",
     "GlobalVar",
     "Attrs",
     "var",
@@ -347,6 +350,39 @@ class If(Expr):
         self.span = span
 
 
+class RefCreate(Expr):
+    """A new reference that holds a value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value, span=None):
+        super().__init__()
+        self.value, self.span = value, span
+
+
+class RefRead(Expr):
+    """The value that a reference holds."""
+
+    __slots__ = ("ref",)
+
+    def __init__(self, ref, span=None):
+        super().__init__()
+        self.ref, self.span = ref, span
+
+
+class RefWrite(Expr):
+    """Puts another value into a reference; its own value is the empty tuple."""
+
+    __slots__ = ("ref", "value")
+
+    def __init__(self, ref, value, span=None):
+        super().__init__()
+        self.ref, self.value, self.span = ref, value, span
+
+
+_PARTS = {RefCreate: ("value",), RefRead: ("ref",), RefWrite: ("ref", "value")}
+
+
 def var(name_hint, type_annotation=None, shape=None, dtype="float32", span=None):
     """A variable. Give a type or a shape; with neither, an operator must determine it (as a convolution does its
     weight)."""
@@ -395,7 +431,7 @@ def children(e):
         return (e.value, e.var, e.body)
     if isinstance(e, If):
         return (e.cond, e.true_branch, e.false_branch)
-    return ()
+    return tuple(getattr(e, p) for p in _PARTS.get(type(e), ()))
 
 
 def post_order(expr):
@@ -436,8 +472,8 @@ def with_children(e, new):
         return Function(new[:-1], new[-1], None, e.type_params, e.attrs, e.span)
     if isinstance(e, Let):
         return Let(new[1], new[0], new[2], e.span)
-    if isinstance(e, If):
-        return If(*new, e.span)
+    if isinstance(e, (If, *_PARTS)):
+        return type(e)(*new, e.span)
     return e
 
 

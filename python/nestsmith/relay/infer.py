@@ -8,17 +8,17 @@ was made without one; the operator's rule then also says what they must be. That
 from __future__ import annotations
 
 from ..error import DiagnosticError
-from .expr import Call, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, above, children
-from .ty import FuncType, TensorType, TupleType
+from .expr import Call, Expr, Function, If, Let, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem, Var, above, children
+from .ty import FuncType, RefType, TensorType, TupleType
 
-__all__ = ["infer_type"]
+__all__ = ["declared_type", "infer_type"]
 
 
 def _call_type(e):
     if isinstance(e.op, Function):
         t = e.op._type
         return t.ret_type if t is not None else None
-    if isinstance(e.op, (GlobalVar, Var)):
+    if isinstance(e.op, Expr):
         t = e.op._type
         if isinstance(t, FuncType):
             return t.ret_type
@@ -54,12 +54,45 @@ def _node_type(e):
         return FuncType([p._type or TensorType((), "float32") for p in e.params], e.body._type)
     if isinstance(e, Let):
         return e.body._type
+    if isinstance(e, RefCreate):
+        return RefType(e.value._type)
+    if isinstance(e, RefRead):
+        if not isinstance(e.ref._type, RefType):
+            raise DiagnosticError(f"a reference is read of a value of type {e.ref._type}")
+        return e.ref._type.value
+    if isinstance(e, RefWrite):
+        return TupleType([])
     if isinstance(e, If):
         a, b = e.true_branch._type, e.false_branch._type
         if a != b and a.is_static and b.is_static:
             raise DiagnosticError(f"the branches of an if have different types: {a} and {b}")
         return a
     return e._type
+
+
+def declared_type(func):
+    """The type of a function as it is written down, None if a part is missing."""
+    types = [p._type for p in func.params]
+    return None if func.ret_type is None or None in types else FuncType(types, func.ret_type, func.type_params)
+
+
+def _below(e):
+    """What is inferred before a node: the arguments of a call before the function, whose parameters may have no types."""
+    if isinstance(e, Function):
+        return (*e.params, e.body)
+    if isinstance(e, Call) and isinstance(e.op, Function):
+        return (*e.args, e.op)
+    return children(e)
+
+
+def _given(e, c):
+    """Before a part is inferred it gets what its place says of its type."""
+    if isinstance(e, Call) and c is e.op:
+        for p, a in zip(c.params, e.args):
+            if p._type is None:
+                p._type = a._type
+    if isinstance(e, Let) and c is e.value and isinstance(c, Function) and e.var._type is None:
+        e.var._type = declared_type(c)  # it may call itself
 
 
 def infer_type(expr):
@@ -73,8 +106,10 @@ def infer_type(expr):
                 continue
             if isinstance(e, Function) and e._type is not None and e.body._type is not None:
                 continue
-            it = iter((*e.params, e.body) if isinstance(e, Function) else children(e))
+            it = iter(_below(e))
         for c in it:
+            if isinstance(c, Function) and c._type is None:
+                _given(e, c)
             if c._type is None and not (isinstance(c, Var)):
                 stack.append((e, it))
                 stack.append((c, None))

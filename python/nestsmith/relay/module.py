@@ -53,10 +53,10 @@ class IRModule:
         return self._functions[name]
 
     def __setitem__(self, name, func):
-        name = getattr(name, "name_hint", name)
+        given, name = name, getattr(name, "name_hint", name)
         if not isinstance(func, Function):
             raise TypeError(f"module[{name!r}] must be a relay.Function, not {type(func).__name__}")
-        gv = self._globals.setdefault(str(name), GlobalVar(name))
+        gv = self._globals.setdefault(str(name), given if isinstance(given, GlobalVar) else GlobalVar(name))
         self._functions[str(name)] = func
         gv._type = func._type
 

@@ -1,29 +1,24 @@
 """Types of graph expressions: tensors, tuples and functions.
 
 A tensor type is a shape and an element type. A dimension is a non-negative ``int`` or :class:`Any`, which stands for
-an extent known only at run time.
+an extent known only at run time; :class:`Sym` is one that has a name, so that equal ones are known to be equal.
 """
 
 from __future__ import annotations
 
+import enum
+
 from .. import check
 from ..check import dtype_bytes
+from ..tir import Any, PrimExpr
+from .dims import Sym, as_dim
 
-__all__ = ["Any", "Type", "TensorType", "TupleType", "FuncType", "DTYPES", "dtype_bytes", "scalar_type"]
+__all__ = [
+    "Any", "Type", "TensorType", "TupleType", "FuncType", "DTYPES", "dtype_bytes", "scalar_type", "Sym", "TypeVar", "GlobalTypeVar",
+    "TypeCall", "TypeConstraint", "TypeRelation", "TypeKind", "IncompleteType", "RefType", "ShapeVar", "is_dynamic",
+]  # fmt: skip
 
 DTYPES = "float32 float16 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
-
-
-class Any:
-    """A dimension known only at run time. It is equal to no other dimension, itself included."""
-
-    def __repr__(self):
-        return "?"
-
-    def __eq__(self, other):
-        return False
-
-    __hash__ = object.__hash__
 
 
 class Type:
@@ -46,6 +41,11 @@ class TensorType(Type):
             if isinstance(d, Any):
                 dims.append(d)
                 continue
+            if isinstance(d, PrimExpr):
+                d = as_dim(d)
+                if isinstance(d, Sym):
+                    dims.append(d)
+                    continue
             if isinstance(d, (str, bytes)):
                 raise TypeError(f"shape {tuple(shape)}: {d!r} is not an integer")
             d = int(d)
@@ -117,13 +117,14 @@ class TupleType(Type):
 
 
 class FuncType(Type):
-    """A function type: parameter types and result type."""
+    """A function type: parameter types and result type; type parameters and constraints of them are only kept."""
 
-    __slots__ = ("arg_types", "ret_type")
+    __slots__ = ("arg_types", "ret_type", "type_params", "type_constraints")
 
-    def __init__(self, arg_types, ret_type):
+    def __init__(self, arg_types, ret_type, type_params=None, type_constraints=None):
         self.arg_types = tuple(arg_types)
         self.ret_type = ret_type
+        self.type_params, self.type_constraints = tuple(type_params or ()), tuple(type_constraints or ())
 
     is_static = True
 
@@ -135,6 +136,105 @@ class FuncType(Type):
 
     def __repr__(self):
         return "fn (" + ", ".join(map(str, self.arg_types)) + f") -> {self.ret_type}"
+
+
+class TypeKind(enum.IntEnum):
+    """What a type variable stands for."""
+
+    Type = 0
+    ShapeVar = 1
+    BaseType = 2
+    Constraint = 4
+    AdtHandle = 5
+    TypeData = 6
+
+
+class TypeVar(Type):
+    """A type parameter of a function."""
+
+    def __init__(self, name_hint, kind=TypeKind.Type):
+        self.name_hint, self.kind = str(name_hint), kind
+
+    is_static = True
+
+    def __repr__(self):
+        return self.name_hint
+
+
+class GlobalTypeVar(TypeVar):
+    """The name of a type that a module defines."""
+
+    def __init__(self, name_hint, kind=TypeKind.AdtHandle):
+        super().__init__(name_hint, kind)
+
+    def __call__(self, *args):
+        return TypeCall(self, args)
+
+
+class TypeCall(Type):
+    """A type with type arguments."""
+
+    def __init__(self, func, args):
+        self.func, self.args = func, tuple(args)
+
+    is_static = True
+
+    def __repr__(self):
+        return f"{self.func}[{', '.join(map(str, self.args))}]"
+
+
+class TypeConstraint(Type):
+    """Base class of constraints of types."""
+
+
+class TypeRelation(TypeConstraint):
+    """A relation that types must have to each other: `func` of `args`, of which the first `num_inputs` determine the others."""
+
+    def __init__(self, func, args, num_inputs, attrs=None):
+        self.func, self.args, self.num_inputs, self.attrs = func, tuple(args), int(num_inputs), attrs
+
+    def __repr__(self):
+        return f"{self.func}({', '.join(map(str, self.args))})"
+
+
+class IncompleteType(Type):
+    """A type that is not known yet."""
+
+    def __init__(self, kind=TypeKind.Type):
+        self.kind = kind
+
+    is_static = False
+
+    def __repr__(self):
+        return "?"
+
+
+class RefType(Type):
+    """A reference to a value of a type."""
+
+    def __init__(self, value):
+        self.value = value
+
+    is_static = True
+
+    def __eq__(self, other):
+        return isinstance(other, RefType) and self.value == other.value
+
+    def __hash__(self):
+        return hash(("ref", self.value))
+
+    def __repr__(self):
+        return f"ref({self.value})"
+
+
+def ShapeVar(name):
+    """A type parameter that stands for a shape."""
+    return TypeVar(name, TypeKind.ShapeVar)
+
+
+def is_dynamic(tensor_type):
+    """Whether a type has a dimension that is known only at run time."""
+    return not tensor_type.is_static
 
 
 def scalar_type(dtype="float32"):

@@ -5,6 +5,7 @@ and returns an :class:`Expr`. Operand types are matched and constants folded whi
 """
 
 from .._core import EqualOp, Expr, IntImm, IterVar, Var
+from .any import Any
 from .expr import (
     EQ,
     GE,

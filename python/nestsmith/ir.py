@@ -1,5 +1,0 @@
-"""Modules: named graph functions."""
-
-from .relay.module import IRModule
-
-__all__ = ["IRModule"]

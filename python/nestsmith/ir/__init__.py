@@ -1,0 +1,51 @@
+"""Modules, operators, and what is done with all kinds of nodes: structural equality, JSON, instruments of passes."""
+
+import importlib as _importlib
+import typing as _typing
+
+from .. import _absent
+from ..relay.expr import Call, Constant, GlobalVar, Var
+from ..relay.expr import Expr as RelayExpr
+from ..relay.module import IRModule
+from ..relay.ty import (
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    TensorType,
+    TupleType,
+    Type,
+    TypeCall,
+    TypeConstraint,
+    TypeKind,
+    TypeRelation,
+    TypeVar,
+)
+from ..tir import PrimExpr, Range
+
+__all__ = [
+    "IRModule", "RelayExpr", "GlobalVar", "Type", "TensorType", "TupleType", "FuncType", "TypeVar", "GlobalTypeVar", "TypeCall",
+    "TypeConstraint", "TypeKind", "TypeRelation", "IncompleteType", "PrimExpr", "Range", "Call", "Constant", "Var",
+]  # fmt: skip
+
+_LATE = {
+    "op": ("Op", "register_op_attr"),
+    "structural": ("structural_equal", "assert_structural_equal", "structural_hash", "get_first_structural_mismatch"),
+}
+_WHERE = {name: module for module, names in _LATE.items() for name in names}
+
+if _typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> _typing.Any: ...
+
+else:
+
+    def __getattr__(name):
+        if name in _WHERE:
+            return getattr(_importlib.import_module(f".{_WHERE[name]}", __name__), name)
+        if name in ("module", "op", "instrument", *_LATE):
+            return _importlib.import_module(f".{name}", __name__)
+        raise _absent.attribute_error(__name__, name)
+
+
+def __dir__():
+    return sorted({*globals(), *_WHERE})

@@ -1,0 +1,5 @@
+"""Modules of functions."""
+
+from ..relay.module import IRModule
+
+__all__ = ["IRModule"]
