@@ -74,6 +74,65 @@ static void arithmetic(Gen *g, ExprId e, const char *op, DType t) {
   gen_form(g, e, "((%s)((%s)$v0 %s (%s)$v1))", own, u, op, u);
 }
 
+/* A number that lanes compare: a ramp, or any vector. */
+static void operand(Gen *g, ExprId e) {
+  ExprNode n = *ir_node(g->c, e);
+  if (n.kind != IR_RAMP) {
+    gen_vector(g, e);
+    return;
+  }
+  int64_t step = gen_const(g, ir_kid(g->c, e, 1), "step of a ramp"), first = 0;
+  bool known = ex_const_int(g->c, ir_kid(g->c, e, 0), &first);
+  if (!known) {
+    sb_putc(g->o, '(');
+    broadcast(g, n.type, ir_kid(g->c, e, 0));
+    sb_puts(g->o, " + ");
+  }
+  sb_printf(g->o, "(%s){", gen_vector_type(g, n.type, n.type.lanes));
+  for (int i = 0; i < n.type.lanes; i++) sb_printf(g->o, i ? ", %lld" : "%lld", (long long)(first + i * step));
+  sb_puts(g->o, known ? "}" : "})");
+}
+
+/* Ones in all bits of the lanes, of the type `mask`, where a test holds. */
+static void test(Gen *g, ExprId e, DType mask) {
+  static const char *const OPS[IR_KIND_COUNT] = {[IR_EQ] = "==", [IR_NE] = "!=", [IR_LT] = "<",  [IR_LE] = "<=",
+                                                 [IR_GT] = ">",  [IR_GE] = ">=", [IR_AND] = "&", [IR_OR] = "|"};
+  ExprNode n = *ir_node(g->c, e);
+  const char *type = gen_vector_type(g, mask, mask.lanes);
+  if (n.kind == IR_BCAST) {
+    gen_form(g, e, "((%s){} - (%s)($t0))", type, gen_type(g, dtype_lanes(mask, 1)));
+    return;
+  }
+  bool compare = ir_is_compare(n.kind);
+  DType of = {DT_INT, ir_type(g->c, ir_kid(g->c, e, 0)).bits, mask.lanes};
+  const char *own = compare ? gen_vector_type(g, of, of.lanes) : type;
+  bool other = compare && of.bits != mask.bits;
+  sb_printf(g->o, other ? "__builtin_convertvector((%s)(" : "((%s)(", own);
+  if (n.kind == IR_NOT) sb_putc(g->o, '~');
+  for (int i = 0; i < n.n; i++) {
+    if (i) sb_printf(g->o, " %s ", OPS[n.kind]);
+    if (compare)
+      operand(g, ir_kid(g->c, e, i));
+    else
+      test(g, ir_kid(g->c, e, i), mask);
+  }
+  if (other)
+    sb_printf(g->o, "), %s)", type);
+  else
+    sb_puts(g->o, "))");
+}
+
+static void choice(Gen *g, ExprId e, DType t) {
+  DType mask = {DT_INT, t.bits, t.lanes};
+  const char *type = gen_vector_type(g, t, t.lanes), *bits = gen_vector_type(g, mask, t.lanes),
+             *name = arena_printf(g->a, "ns_choose_%sx%d", gen_suffix(g, t), t.lanes);
+  gen_function(g, type, name, "(%s test, %s yes, %s no) { return (%s)((test & (%s)yes) | (~test & (%s)no)); }\n", bits,
+               type, type, type, bits, bits);
+  sb_printf(g->o, "%s(", name);
+  test(g, ir_kid(g->c, e, 0), mask);
+  gen_form(g, e, ", $v1, $v2)");
+}
+
 void gen_vector(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
   int32_t kept = g->hoisted.len ? mapu_get(&g->hoisted, (uint64_t)e, 0) : 0;
@@ -93,6 +152,10 @@ void gen_vector(Gen *g, ExprId e) {
     return;
   case IR_SELECT:
   case IR_CALL: {
+    if (n.kind == IR_SELECT && ir_type(g->c, ir_kid(g->c, e, 0)).lanes > 1) {
+      choice(g, e, n.type);
+      return;
+    }
     if (n.kind == IR_CALL && intrin_on_vectors((Intrin)n.sym, n.type)) {
       gen_form(g, e, "%s($v0)", gen_vector_function(g, (Intrin)n.sym, n.type));
       return;

@@ -148,6 +148,21 @@ static bool element(IrCtx *c, ExprNode n, ExprId e) {
   return ir_buffer(c, n.sym)->type.bits == n.type.bits && n.n == 1 && (k == IR_RAMP || k == IR_BCAST);
 }
 
+/* Comparisons of the lanes of numbers, and logic of them. */
+static bool test_on_vectors(IrCtx *c, ExprId e) {
+  const ExprNode n = *ir_node(c, e);
+  if (n.kind == IR_BCAST) return true;
+  bool compare = ir_is_compare(n.kind), ok = compare || n.kind == IR_AND || n.kind == IR_OR || n.kind == IR_NOT;
+  for (int i = 0; ok && i < n.n; i++) {
+    ExprId kid = ir_kid(c, e, i);
+    if (!compare)
+      ok = test_on_vectors(c, kid);
+    else
+      ok = dtype_on_vectors(ir_type(c, kid)) && (ir_kind(c, kid) == IR_RAMP || ex_on_vectors(c, kid));
+  }
+  return ok;
+}
+
 bool ex_on_vectors(IrCtx *c, ExprId e) {
   ExprNode n = *ir_node(c, e);
   if (n.type.lanes == 1) return true;
@@ -159,7 +174,9 @@ bool ex_on_vectors(IrCtx *c, ExprId e) {
                (n.kind == IR_DIV && n.type.code == DT_FLOAT),
        choice = n.kind == IR_SELECT || (n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE);
   DType first = n.n ? ir_type(c, ir_kid(c, e, 0)) : n.type;
-  if (choice && first.lanes > 1) return false;
+  if (choice && first.lanes > 1) /* a conditional would read what its condition guards */
+    return n.kind == IR_SELECT && dtype_on_vectors(n.type) && test_on_vectors(c, ir_kid(c, e, 0)) &&
+           ex_on_vectors(c, ir_kid(c, e, 1)) && ex_on_vectors(c, ir_kid(c, e, 2));
   if (cast && (first.code == DT_BFLOAT || (first.code == DT_FLOAT && n.type.code != DT_FLOAT))) return false;
   bool ok = dtype_on_vectors(n.type) && (call || cast || arith || choice);
   for (int i = 0; ok && i < n.n; i++) ok = ex_on_vectors(c, ir_kid(c, e, i));

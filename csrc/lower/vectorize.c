@@ -85,6 +85,88 @@ ExprId low_widen_index(LowWiden *k, ExprId e, int elem_bytes) {
   return ex_ramp(k->c, base, ex_int(k->c, ir_type(k->c, base), s), k->lanes);
 }
 
+/* ---- choices by the place of a lane (CPU) ----
+ * Of a choice such as "the elements up to a position" compilers make branches, one for each lane, and no vectors. So the lanes compute
+ * both sides and a mask chooses. */
+static ExprId vec_expr(LowWiden *k, ExprId e);
+
+static bool is_choice(const IrCtx *c, ExprId e) {
+  const ExprNode *n = ir_node(c, e);
+  return n->kind == IR_SELECT || (n->kind == IR_CALL && n->sym == IN_IF_THEN_ELSE);
+}
+
+static bool is_place(IrCtx *c, ExprId e, void *arg) {
+  const LowWiden *k = arg;
+  if (!is_choice(c, e)) return false;
+  ExprId cond = ir_kid(c, e, 0);
+  return ex_uses_var(c, cond, k->lane) && !low_expr_loads(c, cond);
+}
+
+/* May e be computed where it is not chosen? Reads must lie in their buffers, checks and divisions by zero would tell. Of a choice that is
+ * the same for all lanes one side is computed. */
+static bool is_safe(LowWiden *k, ExprId e) {
+  IrCtx *c = k->c;
+  const ExprNode n = *ir_node(c, e);
+  int64_t size;
+  bool choice = is_choice(c, e);
+  if (n.kind == IR_LOAD) {
+    Bound b = ar_bound(k->ar, ir_kid(c, e, 0));
+    if (b.lo < 0 || !ex_const_int(c, ir_buffer(c, n.sym)->size, &size) || b.hi >= size) return false;
+  }
+  if (n.kind == IR_CALL && !choice && intrin_info((Intrin)n.sym)->effect != EFF_PURE) return false;
+  if (ir_is_division(n.kind) && n.type.code != DT_FLOAT && ar_bound(k->ar, ir_kid(c, e, 1)).lo < 1) return false;
+  int kids = choice && uniform(k, ir_kid(c, e, 0)) ? 1 : n.n;
+  for (int i = 0; i < kids; i++)
+    if (!is_safe(k, ir_kid(c, e, i))) return false;
+  return true;
+}
+
+/* A number that lanes compare: places are ramps. */
+static ExprId vec_operand(LowWiden *k, ExprId e) {
+  IrCtx *c = k->c;
+  ExprId base;
+  int64_t s;
+  if (ir_type(c, e).code != DT_INT || low_expr_loads(c, e) || !ex_uses_var(c, e, k->lane))
+    return wide(k, vec_expr(k, e));
+  if (!affine(k, e, &base, &s)) {
+    k->fail = true;
+    return e;
+  }
+  return ex_ramp(c, base, ex_int(c, ir_type(c, base), s), k->lanes);
+}
+
+static ExprId vec_test(LowWiden *k, ExprId e) {
+  IrCtx *c = k->c;
+  const ExprNode n = *ir_node(c, e);
+  if (!ex_uses_var(c, e, k->lane)) return wide(k, e);
+  if (n.kind == IR_NOT) return ex_not(c, vec_test(k, ir_kid(c, e, 0)));
+  bool logic = n.kind == IR_AND || n.kind == IR_OR;
+  if (!logic && !ir_is_compare(n.kind)) {
+    k->fail = true;
+    return e;
+  }
+  ExprId (*part)(LowWiden *, ExprId) = logic ? vec_test : vec_operand;
+  ExprId a = part(k, ir_kid(c, e, 0)), b = k->fail ? e : part(k, ir_kid(c, e, 1));
+  return k->fail ? e : ex_bin(c, (ExprKind)n.kind, a, b);
+}
+
+static ExprId vec_choice(LowWiden *k, ExprId e) {
+  IrCtx *c = k->c;
+  ExprId test = ir_kid(c, e, 0), side[2] = {ir_kid(c, e, 1), ir_kid(c, e, 2)};
+  bool same = uniform(k, test);
+  k->fail |= !same && (!k->places || !is_safe(k, e));
+  if (k->fail) return e;
+  test = same ? at_value(k, test, 0) : vec_test(k, test);
+  for (int i = 0; i < 2; i++) {
+    bool fact = same && k->places; /* it says what is in bounds */
+    if (fact) ar_push(k->ar, i ? ex_not(c, test) : test);
+    side[i] = wide(k, vec_expr(k, side[i]));
+    if (fact) ar_pop(k->ar);
+  }
+  if (k->fail) return e;
+  return same ? ex_rebuild(c, e, (ExprId[]){test, side[0], side[1]}) : ex_select(c, test, side[0], side[1]);
+}
+
 static ExprId vec_expr(LowWiden *k, ExprId e) {
   IrCtx *c = k->c;
   if (k->fail || !ex_uses_var(c, e, k->lane)) return e;
@@ -113,20 +195,9 @@ static ExprId vec_expr(LowWiden *k, ExprId e) {
     ExprId a = vec_expr(k, ir_kid(c, e, 0)), b = vec_expr(k, ir_kid(c, e, 1));
     return k->fail ? e : ex_rebuild(c, e, (ExprId[]){wide(k, a), wide(k, b)});
   }
-  case IR_SELECT: {
-    if (!uniform(k, ir_kid(c, e, 0))) break;
-    ExprId a = vec_expr(k, ir_kid(c, e, 1)), b = vec_expr(k, ir_kid(c, e, 2));
-    return k->fail ? e : ex_select(c, at_value(k, ir_kid(c, e, 0), 0), wide(k, a), wide(k, b));
-  }
+  case IR_SELECT: return vec_choice(k, e);
   case IR_CALL: {
-    if (n.sym == IN_IF_THEN_ELSE) {
-      if (!uniform(k, ir_kid(c, e, 0))) break;
-      ExprId a[3] = {at_value(k, ir_kid(c, e, 0), 0), vec_expr(k, ir_kid(c, e, 1)), vec_expr(k, ir_kid(c, e, 2))};
-      if (k->fail) return e;
-      a[1] = wide(k, a[1]);
-      a[2] = wide(k, a[2]);
-      return ex_call(c, IN_IF_THEN_ELSE, ir_type(c, a[1]), 3, a);
-    }
+    if (n.sym == IN_IF_THEN_ELSE) return vec_choice(k, e);
     if (intrin_info((Intrin)n.sym)->effect != EFF_PURE || n.n > 4 || n.sym == IN_LIKELY) break;
     ExprId a[4];
     for (int i = 0; i < n.n; i++) a[i] = wide(k, vec_expr(k, ir_kid(c, e, i)));
@@ -139,6 +210,7 @@ static ExprId vec_expr(LowWiden *k, ExprId e) {
 }
 
 ExprId low_widen_value(LowWiden *k, ExprId e) {
+  k->places = k->any_address && ex_any(k->c, e, is_place, k);
   ExprId r = vec_expr(k, e);
   return k->fail ? r : wide(k, ex_uses_var(k->c, e, k->lane) ? r : ar_simplify(k->ar, e));
 }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nestsmith as ns
-from nestsmith import te
+from nestsmith import te, tir
 
 SIDES = {
     "element": (lambda a, b: a, lambda a, b: a),
@@ -41,3 +41,71 @@ def test_sides_of_a_condition(dtype):
     ns.build(s, [a, b, *outs], "llvm")(ns.nd.array(x), ns.nd.array(y), *got)
     for g, w, pair in zip(got, want, pairs):
         np.testing.assert_array_equal(g.numpy(), w, err_msg=str(pair))
+
+
+# (condition of row i, lane j and two numbers, what NumPy makes of it): all have a place of lanes in them
+BY_PLACE = {
+    "up to a row": lambda i, j, u, v: j <= i,
+    "both ends": lambda i, j, u, v: (j > i, j < 11),
+    "a step of three": lambda i, j, u, v: 3 * j - 7 >= i,
+    "one lane": lambda i, j, u, v: j == 5,
+    "all but one": lambda i, j, u, v: j != i + 3,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float64", "int64"])
+def test_choices_by_the_place_of_a_lane(dtype):
+    """Both sides are computed and a mask chooses: also beside choices by data, and within one that is the same for all lanes."""
+    rows, rng = 6, np.random.default_rng(0)
+    a, b = (te.placeholder((rows, 16), dtype, name=k) for k in "AB")
+    x, y = (rng.integers(-3, 4, (rows, 16)).astype(dtype) for _ in "AB")
+    if dtype.startswith("float"):
+        x[1, ::3] = np.nan
+    i, j = np.mgrid[:rows, :16]
+    outs, want = [], []
+    for k, rule in enumerate(BY_PLACE.values()):
+
+        def body(i, j, rule=rule):
+            u, v, test = a[i, j], b[i, j], rule(i, j, None, None)
+            test = te.all(*test) if isinstance(test, tuple) else test
+            chosen = tir.Select(test, u * v, v - tir.Select(tir.any(u < v, u != u), v, u))
+            return te.if_then_else(i < 4, chosen, tir.Select(tir.Not(test), a[i - 1, j] + u, te.const(7, dtype)))
+
+        outs.append(te.compute((rows, 16), body, name=f"C{k}"))
+        test = rule(i, j, None, None)
+        test = np.logical_and(*test) if isinstance(test, tuple) else test
+        chosen = np.where(test, x * y, y - np.where((x < y) | (x != x), y, x))
+        want.append(np.where(i < 4, chosen, np.where(~test, np.roll(x, 1, 0) + x, 7)).astype(dtype))
+    s = te.create_schedule([c.op for c in outs])
+    for c in outs:
+        s[c].vectorize(c.op.axis[1])
+    got = [ns.nd.empty((rows, 16), dtype) for _ in outs]
+    f = ns.build(s, [a, b, *outs], "llvm")
+    assert f.get_source().count("ns_choose_") > 3 * len(outs)
+    f(ns.nd.array(x), ns.nd.array(y), *got)
+    for g, w, name in zip(got, want, BY_PLACE):
+        np.testing.assert_array_equal(g.numpy(), w, err_msg=name)
+
+
+def test_what_a_choice_guards_stays_guarded():
+    """What a choice by place keeps lanes from reading, checking or dividing by is left alone: row 0 chooses none of it."""
+    a, n = te.placeholder((16,), name="A"), te.placeholder((2,), "int32", name="N")
+    bodies = [
+        lambda i, j: te.if_then_else(j >= 3, a[j - 3], te.const(1, "float32")),
+        lambda i, j: te.if_then_else(j < i, a[n[i]], a[j]),
+        lambda i, j: te.if_then_else(j < i, (8 // n[i]).astype("float32"), a[j]),
+    ]
+    outs = [te.compute((2, 16), body, name=f"C{k}") for k, body in enumerate(bodies)]
+    s = te.create_schedule([c.op for c in outs])
+    for c in outs:
+        s[c].vectorize(c.op.axis[1])
+    f, x, got = ns.build(s, [a, n, *outs], "llvm"), np.arange(16, dtype="float32"), [ns.nd.empty((2, 16)) for _ in outs]
+    for number in (99, 0):
+        f(ns.nd.array(x), ns.nd.array(np.array([number, 2], "int32")), *got)
+    assert "ns_choose_" not in f.get_source()
+    rows = np.stack([x, x])
+    for c, first in zip(got, (None, 2, 4)):
+        want = np.where(np.arange(16) >= 3, np.roll(rows, 3, 1), 1) if first is None else rows.copy()
+        if first is not None:
+            want[1, 0] = first
+        np.testing.assert_array_equal(c.numpy(), want)
