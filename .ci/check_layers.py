@@ -19,7 +19,7 @@ RUNTIME = {"base", "program", "device", "graph"}  # a house of its own: it is li
 PYTHON = {
     "_core": -1, "_absent": 0, "_load": 0, "_version": 0, "check": 0, "error": 0, "files": 0, "forks": 0, "numerics": 0, "registry": 0, "states": 0,
     "structure": 0, "testing": 0,
-    "compiling": 1, "contrib": 1, "runtime.device": 1, "tir": 1,
+    "_ffi": 1, "script": 1, "compiling": 1, "contrib": 1, "runtime.device": 1, "tir": 1,
     "target": 2, "te": 2,
     "runtime": 3, "topi": 3,
     "cluster": 4, "contrib.graph_executor": 4, "driver": 4, "nd": 4,

@@ -6,16 +6,32 @@ enum { MAX_LINE = 256, HALF_LINE = 128 };
 
 typedef struct {
   PyDag *dag;
-  int n;
-  const TensorId *t;
-  TeDag *ordered; /* its operations are those of the session */
+  int n, n_order;
+  const TensorId *t, *order; /* order: a tensor of each operation, by stage; NULL: the engine orders them */
+  TeDag *ordered;            /* its operations are those of the session */
 } Build;
+
+/* The operations in the order that a schedule gives them. */
+static void in_order(const Build *x, IrCtx *own) {
+  Arena *a = ir_arena(own);
+  TeDag *d = x->ordered;
+  TeOp **op = arena_array(a, TeOp *, x->n_order);
+  for (int i = 0; i < x->n_order; i++) {
+    int k = te_dag_op_of(SES, d, x->order[i]);
+    err_check(arena_err(a), k >= 0, "stage %d of the schedule is not needed for its outputs", i);
+    op[i] = d->op[k];
+  }
+  err_check(arena_err(a), x->n_order == d->n_ops, "the schedule has %d stages, its outputs need %d operations",
+            x->n_order, d->n_ops);
+  d->op = op;
+}
 
 /* The session grows and other threads use it, so it is only read, under the interpreter lock, and not for long. */
 static void do_import(void *p) {
   Build *x = p;
   IrCtx *own = x->dag->own.ctx;
   x->ordered = te_dag_ordered(ir_arena(own), SES, x->n, x->t);
+  if (x->order) in_order(x, own);
   x->dag->dag = te_dag_import(own, SES, x->ordered);
 }
 
@@ -29,19 +45,20 @@ static void do_analyse(void *p) {
 }
 
 static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
-  PyObject *seq;
-  if (!PyArg_ParseTupleAndKeywords(args, kw, "O", PY_NAMES("tensors"), &seq)) return NULL;
+  PyObject *seq, *order = Py_None;
+  if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O!", PY_NAMES("tensors", "order"), &seq, &PyList_Type, &order))
+    return NULL;
   PyObject *list = PySequence_List(seq);
   if (!list) return NULL;
-  Py_ssize_t n = PyList_GET_SIZE(list);
+  Py_ssize_t n = PyList_GET_SIZE(list), n_order = order == Py_None ? 0 : PyList_GET_SIZE(order);
   PyDag *d = (PyDag *)type->tp_alloc(type, 0);
-  TensorId *ids = py_array(FIELD_TENSOR, list);
-  bool ok = d && ids;
+  TensorId *ids = py_array(FIELD_TENSOR, list), *stages = n_order ? py_array(FIELD_TENSOR, order) : NULL;
+  bool ok = d && ids && (stages || !n_order);
   if (d)
     d->tensors = list;
   else
     Py_DECREF(list);
-  Build x = {.dag = d, .n = (int)n, .t = ids};
+  Build x = {.dag = d, .n = (int)n, .t = ids, .n_order = (int)n_order, .order = stages};
   if (ok) {
     err_init(&d->own.err);
     ok = (d->own.ctx = py_context(&d->own.err)) && py_guard(&d->own, do_import, &x) &&
@@ -52,6 +69,7 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
     }
   }
   PyMem_Free(ids);
+  PyMem_Free(stages);
   if (!ok) Py_CLEAR(d);
   return (PyObject *)d;
 }
@@ -171,9 +189,10 @@ static PyMethodDef DAG_METHODS[] = {
     {NULL, NULL, 0, NULL}};
 
 static const PyType_Slot COMPUTEDAG_SLOTS[] = {{Py_tp_str, dag_str}, {0, NULL}};
-static const PyClass CLASSES[] = {
-    PY_CLASS("ComputeDAG", sizeof(PyDag), .type = &PyDag_Type, .flags = Py_TPFLAGS_BASETYPE, .create = dag_new,
-             .drop = dag_dealloc, .methods = DAG_METHODS, .get = DAG_GET, .more = COMPUTEDAG_SLOTS,
-             .doc = "ComputeDAG(tensors): the operations a list of tensors stands for, ordered and analysed.")};
+static const PyClass CLASSES[] = {PY_CLASS(
+    "ComputeDAG", sizeof(PyDag), .type = &PyDag_Type, .flags = Py_TPFLAGS_BASETYPE, .create = dag_new,
+    .drop = dag_dealloc, .methods = DAG_METHODS, .get = DAG_GET, .more = COMPUTEDAG_SLOTS,
+    .doc = "ComputeDAG(tensors, order=None): the operations a list of tensors stands for, ordered and analysed. "
+           "order: one tensor of each, in the order of stages.")};
 
 int py_init_dag(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, NULL); }

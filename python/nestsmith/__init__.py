@@ -47,7 +47,7 @@ _ELSEWHERE = {
 
 @_functools.cache
 def _submodules():
-    return frozenset(m.name for m in _pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    return frozenset(m.name for m in _pkgutil.iter_modules(__path__) if not m.name.startswith("_") or m.name == "_ffi")
 
 
 def __getattr__(name):

@@ -8,6 +8,8 @@ clauses of scripts.
 
 from __future__ import annotations
 
+import builtins
+
 from ._core import InternalError, TVMError, TVMValueError
 
 __all__ = [
@@ -60,3 +62,25 @@ class RPCError(TVMError):
 
 class RPCSessionTimeoutError(RPCError, TimeoutError):
     """A remote machine did not answer in time."""
+
+
+_REGISTERED: dict = {}
+
+
+def register_error(func_name=None, cls=None):
+    """Registers an exception class, by which a remote function's error of that name is raised again; also a decorator,
+    ``@register_error`` or ``@register_error("Name")``."""
+    if isinstance(func_name, type):
+        func_name, cls = func_name.__name__, func_name
+
+    def register(kind):
+        _REGISTERED[func_name or kind.__name__] = kind
+        return kind
+
+    return register(cls) if cls is not None else register
+
+
+def registered_error(name):
+    """The class registered under a name, one of this module, or a builtin error; TVMError for other names."""
+    found = _REGISTERED.get(name) or globals().get(name) or getattr(builtins, name, None)
+    return found if isinstance(found, type) and issubclass(found, Exception) else TVMError

@@ -25,10 +25,11 @@ from . import (
     session,
     task_scheduler,
     tuning,
+    utils,
     workload_registry,
 )
 from .compute_dag import ComputeDAG, LayoutRewriteOption
-from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel
+from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel, xgb_model
 from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext
 from .hardware import HardwareParams
 from .learned_model import NetworkModel, XGBModel
@@ -70,7 +71,7 @@ from .workload_registry import make_workload_key, register_workload
 # ``python -m nestsmith.auto_scheduler.measure_record`` runs a module that this package imports as well, which is harmless
 _warnings.filterwarnings("ignore", r"'nestsmith\.auto_scheduler\.measure_record' found in sys\.modules", RuntimeWarning)
 
-for _where, _what in ((measure, recover_measure_input), (dispatcher, ApplyHistoryBestOrSample)):
+for _where, _what in ((measure, recover_measure_input), (dispatcher, ApplyHistoryBestOrSample), (cost_model, XGBModel)):
     setattr(_where, _what.__name__, _what)  # TVM's places for them; here these modules lie below what they need
 
 __all__ = [

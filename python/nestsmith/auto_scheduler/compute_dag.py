@@ -35,15 +35,21 @@ class LayoutRewriteOption:
 HASH_FUNC = "auto_scheduler.compute_dag.hash_func"  # global function: simple text -> string or number, in place of md5
 
 
+def has_own_hash():
+    """Whether the user has registered a hash function of DAGs."""
+    return get_global_func(HASH_FUNC, allow_missing=True) is not None
+
+
 def _tensors_of(source):
+    """(tensors, None or a tensor of each operation in the order of stages)"""
     if isinstance(source, str):
-        return workload_key_to_tensors(source)
+        return workload_key_to_tensors(source), None
     if isinstance(source, (list, tuple)) and len(source) > 0 and all(isinstance(t, te.Tensor) for t in source):
-        return list(source)
-    if hasattr(source, "stages") and hasattr(source, "outputs"):  # a schedule: placeholders and outputs, in stage order
-        ops = [s.origin_op if hasattr(s, "origin_op") else s.op for s in source.stages]
-        outputs = {(o if isinstance(o, te.Operation) else o.op) for o in source.outputs}
-        return [op.output(i) for op in ops if op.is_placeholder or op in outputs for i in range(op.num_outputs)]
+        return list(source), None
+    if hasattr(source, "stages") and hasattr(source, "outputs"):  # a schedule, with the stages that its steps have inserted
+        stages, outputs = source.stages, {(o if isinstance(o, te.Operation) else o.op) for o in source.outputs}
+        ends = [s.op for s in stages if s.op.is_placeholder or {s.op, s.origin_op} & outputs]
+        return [op.output(i) for op in ends for i in range(op.num_outputs)], [s.op.output(0) for s in stages]
     raise ValueError(
         f"ComputeDAG takes a workload key, a non-empty list of tensors or a schedule, not {type(source).__name__}"
     )
@@ -65,11 +71,11 @@ class ComputeDAG(_core.ComputeDAG):
     """
 
     def __new__(cls, compute_or_sche):
-        tensors = _tensors_of(compute_or_sche)
+        tensors, order = _tensors_of(compute_or_sche)
         for t in tensors:
             if not all(isinstance(s, int) for s in t.shape):
                 raise ValueError(f"{t}: a tuning task needs constant shapes; replace te.var in shapes by integers")
-        return super().__new__(cls, tensors)
+        return super().__new__(cls, tensors, order) if order else super().__new__(cls, tensors)
 
     def __init__(self, compute_or_sche):
         super().__init__()
@@ -109,8 +115,10 @@ class ComputeDAG(_core.ComputeDAG):
     init_state = property(get_init_state)
 
     def infer_bound_from_state(self, state):
-        """A new state with the ranges of all iterators."""
-        return self.wrap_state(core_state(state).infer_bounds())
+        """A new state with the ranges of all iterators; also of a state as a record holds it."""
+        inner = core_state(state)
+        inner = inner if isinstance(inner, _core.StateBase) else _core.State(self, inner.steps())
+        return self.wrap_state(inner.infer_bounds())
 
     def print_python_code_from_state(self, state):
         """Equivalent code with the schedule primitives of ``te``."""

@@ -8,10 +8,22 @@ from __future__ import annotations
 
 from nestsmith import _core
 
-__all__ = ["FAILED", "NOTHING", "cause_of", "is_quick", "rank", "rank_of", "seconds", "seconds_of"]
+__all__ = ["FAILED", "NOTHING", "Cost", "cause_of", "is_quick", "rank", "rank_of", "seconds", "seconds_of"]
 
 FAILED = 1e10  # seconds: stands for "no valid result"
 NOTHING = (True, FAILED)  # the rank of what has no valid result: whatever has one goes before it
+
+
+class Cost(float):
+    """A measured time in seconds. Scripts for TVM ask for its ``value``."""
+
+    __slots__ = ()
+
+    @property
+    def value(self):
+        """The number."""
+        return float(self)
+
 
 rank = _core.rank  # order of the results of a task: those timed in full first, then by time
 rank_of = _core.rank_of  # of a MeasureResult

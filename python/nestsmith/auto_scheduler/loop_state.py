@@ -69,14 +69,38 @@ class StateStage:
 
     COMPUTE_AT_TRANS_TABLE = {"root": 0, "inlined": 1, "iter": 2}
 
-    def __init__(self, op, iters, op_type, compute_at):
+    def __init__(self, op, iters, op_type, compute_at, home=None):
         self.op, self.iters, self.op_type, self.compute_at = op, iters, op_type, compute_at
+        self._home = home  # (state, number of the stage)
+
+    @property
+    def n_axes(self):
+        """Number of loops that the operation has without any step: axes and reductions."""
+        if isinstance(self.op, te.Operation):
+            return len(getattr(self.op, "axis", ())) + len(getattr(self.op, "reduce_axis", ()))
+        state, at = self._home
+        return len(self.iters) - _added(state.transform_steps, at)
 
     def __repr__(self):
         return f"StateStage({self.op.name}, {self.iters})"
 
 
 Stage = StateStage
+
+
+def _added(steps, stage):
+    """How many loops the steps have added to a stage since a step made its operation."""
+    count = 0
+    for step in reversed(steps):
+        if step[0] in _core.STEP_INSERTS:
+            new = step[1] + _core.STEP_INSERTS[step[0]]
+            if stage == new or (stage in (step[1], step[1] + 1) and step[0] != "CHR"):
+                return count
+            stage -= stage > new
+        elif len(step) > 2 and step[1] == stage:
+            count += {"SP": lambda s: len(s[4]), "FSP": lambda s: s[4], "FFSP": lambda s: 1, "FU": lambda s: 1 - len(s[2])}.get(
+                step[0], lambda s: 0)(step)  # fmt: skip
+    return count
 
 
 class Step(tuple):
@@ -126,7 +150,7 @@ class State:
         self._made = inner if isinstance(inner, _core.State) else None  # else when somebody looks at it
         self._op_list = self._stages = None
         if source:
-            self._stages = [StateStage(s.op, list(s.iters), s.op_type, s.compute_at) for s in source.stages]
+            self._stages = [StateStage(s.op, list(s.iters), s.op_type, s.compute_at, (self, i)) for i, s in enumerate(source.stages)]
 
     @property
     def _object(self):
@@ -171,8 +195,8 @@ class State:
         if self._stages is None:
             rows = self._object.stages()
             self._stages = [
-                StateStage(op, [Iterator(*it) for it in its], kind, at)
-                for op, (_, kind, at, its, _, _) in zip(self._ops, rows)
+                StateStage(op, [Iterator(*it) for it in its], kind, at, (self, i))
+                for i, (op, (_, kind, at, its, _, _)) in enumerate(zip(self._ops, rows))
             ]
         return self._stages
 

@@ -21,7 +21,7 @@ from ..contrib import cc, ndk, tar
 from ..numerics import MATH_MODES
 from ..runtime.ndarray import bytes_of
 from ..states import core_state
-from .cost import FAILED, seconds_of
+from .cost import FAILED, Cost, seconds_of
 from .hardware import cores
 from .signals import Held
 
@@ -137,7 +137,7 @@ class MeasureResult:
     failure."""
 
     def __init__(self, costs, error_no, error_msg, all_cost, timestamp, extra=None):
-        self.costs = [float(getattr(c, "value", c)) for c in costs]
+        self.costs = [Cost(getattr(c, "value", c)) for c in costs]
         self.error_no = int(error_no)
         self.error_msg = error_msg or ""
         self.all_cost = float(all_cost)

@@ -18,7 +18,7 @@ from ..relay.passes import PassContext
 from ..relay.pipeline import as_module, fuse_module, optimize
 from ..relay.transform.choose_forms import variants_of
 from ..target import Target
-from .compute_dag import ComputeDAG, LayoutRewriteOption
+from .compute_dag import ComputeDAG, LayoutRewriteOption, has_own_hash
 from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext, tell_history
 from .search_task import SearchTask
 from .workload_keys import decode_workload_key
@@ -119,7 +119,8 @@ class _Form:
         namings = lowering.lowered(func, target)
         self.func, self.tensors = func, [low.io for low in namings]
         self.dag, *alt = map(ComputeDAG, self.tensors)
-        self.key, self.alt_keys = self.dag.workload_key(), [d.workload_key() for d in alt]
+        self.key = self.dag.workload_key()
+        self.alt_keys = [] if has_own_hash() else [d.workload_key() for d in alt]  # a user's hash names each workload once
         self.constant = _constant_inputs(namings[0], constant)
 
 

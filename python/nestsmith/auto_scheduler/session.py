@@ -17,7 +17,7 @@ from collections import Counter
 from nestsmith import _core
 
 from ..states import handle_of
-from .cost import FAILED, NOTHING, cause_of, rank_of, seconds_of
+from .cost import FAILED, NOTHING, Cost, cause_of, rank_of, seconds_of
 from .display import Progress, short, title
 from .measure import (
     LocalBuilder,
@@ -409,7 +409,7 @@ class Measurer:
             if batch.verify:
                 continue
             self.trials += 1
-            res.costs = [float(f"{c:.6g}") for c in res.costs]  # as in the log, so that a resumed run knows the same
+            res.costs = [Cost(f"{c:.6g}") for c in res.costs]  # as in the log, so that a resumed run knows the same
             key = batch.task.workload_key
             if seconds_of(res) < FAILED:
                 self.valid += 1

@@ -5,6 +5,7 @@ import warnings as _warnings
 from .. import _absent
 from . import (
     callback,
+    database,
     env,
     feature,
     log,
@@ -14,6 +15,7 @@ from . import (
     templates,  # noqa: E402, F401  (registers them)
     tophub,
     tuner,
+    utils,
 )
 from .env import GLOBAL_SCOPE
 from .history import ApplyGraphBest, ApplyHistoryBest

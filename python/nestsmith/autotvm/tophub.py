@@ -31,6 +31,10 @@ logger = logging.getLogger("autotvm")
 class EmptyContext(DispatchContext):
     """Has no configuration for anything."""
 
+    def __init__(self):
+        super().__init__()
+        self.best_by_targetkey, self.best_by_model = {}, {}
+
     def _query_inside(self, target, workload):
         return None
 

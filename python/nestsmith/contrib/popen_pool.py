@@ -3,9 +3,37 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import enum
 import multiprocessing
+import os
+import pathlib
+import signal
+from collections import namedtuple
 
-__all__ = ["PopenPoolExecutor", "PopenWorker"]
+__all__ = ["MapResult", "PopenPoolExecutor", "PopenWorker", "StatusKind", "kill_child_processes"]
+
+MapResult = namedtuple("MapResult", ["status", "value"])
+
+
+class StatusKind(enum.IntEnum):
+    """What became of an item of `PopenPoolExecutor.map_with_error_catching`."""
+
+    RUNNING, COMPLETE, EXCEPTION, TIMEOUT = range(4)
+
+
+def _children(pid):
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            yield from map(int, task.read_text().split())
+
+
+def kill_child_processes(pid=None, sig=signal.SIGKILL):
+    """Ends the children of a process, and theirs; without a number those of this one."""
+    for child in list(_children(os.getpid() if pid is None else pid)):
+        kill_child_processes(child, sig)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, sig)
 
 
 class PopenPoolExecutor:
@@ -39,14 +67,14 @@ class PopenPoolExecutor:
         return self._pool.submit(fn, *args, **kwargs)
 
     def map_with_error_catching(self, fn, iterator):
-        """Yields (status, value or exception) for every item."""
+        """Yields a `MapResult` of status and value or exception for every item."""
         for future in [self._pool.submit(fn, x) for x in iterator]:
             try:
-                yield "complete", future.result(self._timeout)
+                yield MapResult(StatusKind.COMPLETE, future.result(self._timeout))
             except concurrent.futures.TimeoutError as e:
-                yield "timeout", e
+                yield MapResult(StatusKind.TIMEOUT, e)
             except Exception as e:  # noqa: BLE001 - whatever the function raised is the item's result
-                yield "exception", e
+                yield MapResult(StatusKind.EXCEPTION, e)
 
     def __del__(self):
         self._pool.shutdown(wait=False, cancel_futures=True)

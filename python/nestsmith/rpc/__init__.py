@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..error import RPCError, RPCSessionTimeoutError
 from .session import LocalSession, RPCSession
-from .tracker import TrackerSession, connect, connect_tracker, request_remote
+from .tracker import TrackerSession, check_remote, connect, connect_tracker, request_remote
 
 __all__ = [
     "LocalSession",
@@ -17,6 +17,7 @@ __all__ = [
     "RPCSession",
     "RPCSessionTimeoutError",
     "TrackerSession",
+    "check_remote",
     "connect",
     "connect_tracker",
     "request_remote",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from .. import check
 from ..cluster.client import Client, DeviceLost
 from ..cluster.display import summary_text
+from ..error import RPCError
 from .session import RPCSession
 
-__all__ = ["TrackerSession", "connect", "connect_tracker", "request_remote"]
+__all__ = ["TrackerSession", "check_remote", "connect", "connect_tracker", "request_remote"]
 
 
 class _Leased:
@@ -157,3 +158,29 @@ def request_remote(device_key, host=None, port=None, priority=1, timeout=60, tls
     except BaseException:
         client.close()
         raise
+
+
+def check_remote(target, device_key, host=None, port=None, priority=100, timeout=10):
+    """Is there a device of a target's kind under a key?
+
+    Parameters
+    ----------
+    target : Target or str
+    device_key, host, port, priority
+        As of `request_remote`.
+    timeout : float
+        Seconds to wait while no device has the key. Where all of them are busy, it takes until one is free.
+
+    Returns
+    -------
+    bool
+        Raises RPCError where there is no tracker.
+    """
+    tracker = connect_tracker(host, port)
+    try:
+        with tracker.request(device_key, priority, wait_limit=timeout) as remote:
+            return remote.device(str(target), 0).exist
+    except RPCError:
+        return False
+    finally:
+        tracker.close()

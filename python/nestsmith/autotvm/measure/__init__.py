@@ -1,6 +1,7 @@
 """Measuring of templates: who builds, who runs, and what comes out."""
 
-from . import measure, measure_methods
+from ... import _absent
+from . import executor, measure, measure_methods
 from .measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult
 from .measure_methods import (
     Builder,
@@ -19,4 +20,4 @@ for _what in (Builder, Runner, create_measure_batch, measure_option):  # TVM's p
 def __getattr__(name):
     if name in measure_methods.REMOTE:
         return getattr(measure_methods, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _absent.attribute_error(__name__, name)

@@ -11,7 +11,7 @@ import logging
 import time
 import warnings
 
-from ... import check
+from ... import _absent, check
 from ...auto_scheduler import measure as engine
 from ...auto_scheduler.cost import NOTHING, rank_of
 from ...auto_scheduler.hardware import cores
@@ -33,7 +33,7 @@ REMOTE = ("RPCRunner", "check_remote", "default_module_loader", "request_remote"
 def __getattr__(name):
     if name in REMOTE:
         return getattr(importlib.import_module(".remote", __package__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise _absent.attribute_error(__name__, name)
 
 
 class Builder:
@@ -178,9 +178,13 @@ class EngineRunner(Runner):
     Attributes
     ----------
     engine : auto_scheduler.ProgramRunner
+    executor : executor.Executor, optional
+        Of a user: each candidate is given to its ``submit`` and its future's result is taken. None: the engine's own processes.
     number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device
         Of the engine's runner.
     """
+
+    executor = None
 
     def __init__(self, runner, check="best", n_parallel=None, module_loader=None):
         super().__init__(runner.timeout, n_parallel)
@@ -211,8 +215,14 @@ class EngineRunner(Runner):
         return {"timeout": self.timeout}
 
     def run(self, measure_inputs, build_results):
+        if self.executor is not None:
+            pairs = zip(measure_inputs, build_results)
+            return [future_result(f) for f in [self.executor.submit(run_one, self, i, b, ref_input=self.ref_input) for i, b in pairs]]
         if self.module_loader is not None:
             return self._run_loaded(measure_inputs, build_results)
+        return self._run_good(measure_inputs, build_results)
+
+    def _run_good(self, measure_inputs, build_results):
         good = [b for b in build_results if isinstance(b, _Built)]
         for b in good:
             b.input.task.given_inputs = self.ref_input
@@ -230,6 +240,18 @@ class EngineRunner(Runner):
             return built
         error = TypeError(f"{type(built).__name__} is no artifact of a LocalBuilder")
         return failure(MeasureErrorNo.UNKNOWN_ERROR, error, 0.0, time.time())
+
+
+def run_one(runner, measure_input, build_result, ref_input=None):
+    """The `MeasureResult` of one built candidate; what a runner gives its ``executor``."""
+    if runner.module_loader is not None:
+        return runner._run_loaded([measure_input], [build_result])[0]
+    return runner._run_good([measure_input], [build_result])[0]
+
+
+def future_result(future):
+    """A future's result, by the name that it has there."""
+    return (future.result if hasattr(future, "result") else future.get)()
 
 
 class LocalRunner(EngineRunner):

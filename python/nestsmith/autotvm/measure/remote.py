@@ -14,7 +14,7 @@ from .program import advise, limits_of
 __all__ = ["RPCRunner", "check_remote", "default_module_loader", "request_remote"]
 
 WAIT_SECONDS = 10.0  # for a first device, when a task begins
-request_remote = rpc.request_remote
+request_remote, check_remote = rpc.request_remote, rpc.check_remote
 
 
 def default_module_loader(pre_load_function=None):
@@ -42,32 +42,6 @@ def default_module_loader(pre_load_function=None):
             yield remote, remote.load_module(os.path.basename(build_result.filename))
 
     return load
-
-
-def check_remote(target, device_key, host=None, port=None, priority=100, timeout=10):
-    """Is there a device of a target's kind under a key?
-
-    Parameters
-    ----------
-    target : Target or str
-    device_key, host, port, priority
-        As of `request_remote`.
-    timeout : float
-        Seconds to wait while no device has the key. Where all of them are busy, it takes until one is free.
-
-    Returns
-    -------
-    bool
-        Raises RPCError where there is no tracker.
-    """
-    tracker = rpc.connect_tracker(host, port)
-    try:
-        with tracker.request(device_key, priority, wait_limit=timeout) as remote:
-            return remote.device(str(target), 0).exist
-    except rpc.RPCError:
-        return False
-    finally:
-        tracker.close()
 
 
 class RPCRunner(EngineRunner):

@@ -13,6 +13,7 @@ from .tuner import Tuner
 
 __all__ = ["DropletTuner"]
 
+BATCH = 16
 MOST_NEIGHBOURS = 4096  # of one configuration; beyond, only few digits change at once
 
 
@@ -62,9 +63,19 @@ class DropletTuner(Tuner):
         self.dims = self.space.dims
         start = list(start_position) if start_position is not None else [0] * len(self.dims)
         self.best_choice = (self.space.knob2point(start), start, [math.inf])
-        self.visited, self.next, self.step = set(), [], 1
+        self.visited, self.next, self.step, self.batch = set(), [], 1, BATCH
         self._add([start])
         self._search()
+
+    @property
+    def execution(self):
+        """How far neighbours are from the best configuration: the name that TVM gives to `step`."""
+        return self.step
+
+    @property
+    def total_execution(self):
+        """Beyond this distance there are no neighbours."""
+        return max(self.dims, default=1)
 
     def _neighbours(self):
         """Digits of the best one with some of them moved by `step`, all in one direction; few at a time first."""
@@ -90,7 +101,7 @@ class DropletTuner(Tuner):
     def _search(self):
         """Farther neighbours, until there are any."""
         self._add(self._neighbours())
-        while not self.next and self.step < max(self.dims, default=1):
+        while not self.next and self.step < self.total_execution:
             self.step *= 2
             self._add(self._neighbours())
 

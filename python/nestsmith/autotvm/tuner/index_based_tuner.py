@@ -31,6 +31,11 @@ class IndexBaseTuner(Tuner):
         self._left = None
 
     @property
+    def range_length(self):
+        """Number of indices of the range, allowed or not."""
+        return self.end_idx - self.begin_idx
+
+    @property
     def visited_max(self):
         """Allowed indices of the range; a filter is asked for each of them."""
         return self.space.subrange_length(self.begin_idx, self.end_idx)
@@ -64,6 +69,11 @@ class GridSearchTuner(IndexBaseTuner):
     def __init__(self, task, range_idx=None):
         super().__init__(task, range_idx)
         self._at = self.begin_idx - 1
+
+    @property
+    def index(self):
+        """The index that is measured next, None after the last one."""
+        return self._left if self.has_next() else None
 
     def _next_index(self):
         found = self.space.get_next_index(self._at, start=self.begin_idx, end=self.end_idx)

@@ -18,9 +18,9 @@ import numpy as np
 
 from nestsmith import _core
 
-from ..states import core_state
-from .cost import seconds_of
-from .search_task import recover_measure_input
+from ...states import core_state
+from ..cost import seconds_of
+from ..search_task import recover_measure_input
 
 __all__ = ["CostModel", "AnalyticModel", "RandomModel", "PythonBasedModel"]
 
