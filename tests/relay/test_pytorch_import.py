@@ -209,8 +209,36 @@ def test_kinds_of_models():
     for given in (model, torch.export.export(model, (x,)), torch.export.export(model, (x,)).run_decompositions(), torch.jit.trace(model, x)):
         mod, params = from_pytorch(given, example_inputs=(x,))
         assert error(outputs(mod, params, (x,)), [want]) < 1e-5
-    mod, _ = from_pytorch(torch.jit.script(model), [("image", (1, 3, 8, 8))])
-    assert mod["main"].params[0].name_hint == "image"
+    mod, params = from_pytorch(torch.jit.script(model), [("image", (1, 3, 8, 8))])
+    assert mod["main"].params[0].name_hint == "image" and set(params) <= set(model.state_dict())
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_traced_functions():
+    """Without parameters, of the types that were traced, of no inputs, with memory that is not filled, with names for the parser."""
+    x, i = torch.rand(4, 5), torch.tensor([[0], [2], [1], [4]])
+    traced = torch.jit.trace(lambda x, i: torch.gather(x, 1, i) + torch.empty(2).shape[0], (x, i))
+    mod, params = from_pytorch(traced, [("x", (4, 5)), ("i", (4, 1))])
+    assert not params and mod["main"].params[1].checked_type.dtype == "int64"
+    assert error(outputs(mod, params, (x, i)), [traced(x, i).numpy()]) == 0
+    mod, params = from_pytorch(torch.jit.trace(lambda: torch.full((2, 3), 7.0), ()), [])
+    np.testing.assert_array_equal(outputs(mod, params, ())[0], np.full((2, 3), 7.0))
+    mod, params = from_pytorch(torch.jit.trace(lambda x: torch.empty_like(x) * 0 + x, (x,)), [("x", (4, 5))])
+    assert error(outputs(mod, params, (x,)), [x.numpy()]) == 0
+    _, params = from_pytorch(torch.jit.trace(net(), images(1, 3, 8, 8)), [("x", (1, 3, 8, 8))], use_parser_friendly_name=True)
+    assert all("." not in name for name in params) and len(params) > 2
+
+
+def test_converters_in_the_form_of_lists():
+    seen = []
+
+    def convert(inputs, input_types):
+        seen.append(input_types)
+        return relay.multiply(inputs[0], relay.const(3.0))
+
+    model, x = nn.Sequential(nn.ReLU()).eval(), torch.rand(2, 3)
+    mod, params = from_pytorch(model, [("x", (2, 3))], {"aten::relu": convert})
+    assert error(outputs(mod, params, (x,)), [3 * x.numpy()]) < 1e-6 and seen == [["float32"]]
 
 
 @pytest.mark.parametrize(

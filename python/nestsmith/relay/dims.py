@@ -6,8 +6,10 @@ So ``(n - 1) // 1 + 1`` is ``n``, and equal sums are equal dimensions.
 
 from __future__ import annotations
 
-from ..tir import Any, PrimExpr, floordiv, floormod
+from ..tir import Any, PrimExpr, const, floordiv, floormod
+from ..tir import Cast as cast
 from ..tir import convert as _expr
+from ..tir import round as _round
 
 __all__ = ["Sym", "as_dim"]
 
@@ -18,15 +20,18 @@ class Sym(Any):
     __slots__ = ("terms", "start")
 
     def __init__(self, terms, start=0):
-        self.terms = terms  # text of an atom -> (coefficient, expression)
+        self.terms = terms  # texts of the factors, sorted -> (coefficient, the factors)
         self.start = start
 
     @property
     def expr(self):
         """The dimension as an expression of :mod:`nestsmith.tir`."""
         out = None
-        for c, e in self.terms.values():
-            term = e if c == 1 else e * c
+        for c, factors in self.terms.values():
+            term = factors[0]
+            for f in factors[1:]:
+                term = term * f
+            term = term if c == 1 else term * c
             out = term if out is None else out + term
         return out if not self.start else out + self.start
 
@@ -41,7 +46,7 @@ class Sym(Any):
         return hash(self._key())
 
     def __repr__(self):
-        return str(self.expr)
+        return _text(self.expr)
 
     def __neg__(self):
         return self * -1
@@ -67,9 +72,11 @@ class Sym(Any):
 
     def __mul__(self, other):
         other = as_dim(other)
+        if isinstance(other, float):
+            return _atom(self.expr * other)
         if isinstance(other, int):
             return _sum({k: (c * other, e) for k, (c, e) in self.terms.items()}, self.start * other)
-        return _atom(self.expr * other.expr) if isinstance(other, Sym) else Any()
+        return _product(self, other) if isinstance(other, Sym) else Any()
 
     __rmul__ = __mul__
 
@@ -79,9 +86,16 @@ class Sym(Any):
             if all(c % other == 0 for c, _ in self.terms.values()):
                 return _sum({k: (c // other, e) for k, (c, e) in self.terms.items()}, self.start // other)
             return _atom(floordiv(self.expr, other))
-        if self == other:
-            return 1
+        ratio = self._ratio(other) if isinstance(other, Sym) else None
+        if ratio is not None:
+            return ratio
         return _atom(floordiv(self.expr, other.expr)) if isinstance(other, Sym) else Any()
+
+    def _ratio(self, other):
+        """k if this is k times `other`, else None."""
+        key, (c, _) = next(iter(other.terms.items()))
+        k = self.terms.get(key, (0,))[0] // c if c else 0
+        return k if k and self == other * k else None
 
     def __rfloordiv__(self, other):
         return _atom(floordiv(_expr(other), self.expr))
@@ -93,13 +107,39 @@ class Sym(Any):
         return _atom(floormod(self.expr, getattr(other, "expr", other))) if isinstance(other, (int, Sym)) else Any()
 
 
+def _text(e):
+    """An expression, its variables by their names alone."""
+    if getattr(e, "kind", "") == "Var":
+        return e.name
+    if e.kind in _TEXTS and len(e.args) == 2:
+        return _TEXTS[e.kind].format(*map(_text, e.args))
+    return str(e)
+
+
+def scaled(d, factor):
+    """A dimension times a factor, rounded."""
+    if isinstance(d, Sym):
+        return _atom(cast("int32", _round(d.expr * const(float(factor), "float64"))))
+    return Any() if isinstance(d, Any) else int(round(d * factor))
+
+
 def _sum(terms, start):
     terms = {k: v for k, v in terms.items() if v[0]}
     return Sym(terms, start) if terms else start
 
 
 def _atom(e):
-    return Sym({_key(e): (1, e)})
+    return Sym({(_key(e),): (1, (e,))})
+
+
+def _product(a, b):
+    """All terms of one sum times all of the other."""
+    out = b * a.start + Sym(a.terms) * b.start
+    for ka, (ca, fa) in a.terms.items():
+        for kb, (cb, fb) in b.terms.items():
+            pairs = sorted(zip((*ka, *kb), (*fa, *fb)), key=lambda p: p[0])
+            out = Sym({tuple(k for k, _ in pairs): (ca * cb, tuple(f for _, f in pairs))}) + out
+    return out
 
 
 def _key(e):
@@ -109,6 +149,7 @@ def _key(e):
     return f"{e.kind}({','.join(_key(a) for a in e.args)}){e.dtype}"
 
 
+_TEXTS = {"Add": "({} + {})", "Sub": "({} - {})", "Mul": "({} * {})", "FloorDiv": "floordiv({}, {})"}
 _SUMS = {"Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b,
          "FloorDiv": lambda a, b: a // b, "FloorMod": lambda a, b: a % b}  # fmt: skip
 

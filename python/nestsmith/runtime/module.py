@@ -421,10 +421,11 @@ def system_lib(symbol_prefix=""):
 
 
 def enabled(target):
-    """Whether programs for a kind of target can be compiled here."""
+    """Whether programs for a kind of target can be compiled and run here: there is a compiler and a device."""
     kind = str(target).split()[0]
     kind = {"nvptx": "cuda", "gpu": "cuda", "cl": "opencl"}.get(kind, kind)
-    return kind in ("cuda", "opencl", "llvm", "c", "cpu") and bool(_core.build_available(kind)[0])
+    number = {"cuda": 2, "opencl": 4, "llvm": 1, "c": 1, "cpu": 1}.get(kind)
+    return number is not None and bool(_core.build_available(kind)[0]) and bool(_core.device_exists(number, 0)[0])
 
 
 def array_device(args):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import io
 import operator
+import re
 
 import numpy as np
 
 from ...error import OpNotImplemented
 from .. import budget
-from ..expr import Expr, Function, Tuple, TupleWrapper, free_vars, var
+from ..expr import Expr, Function, Tuple, TupleWrapper, Var, bind, free_vars, var
 from ..infer import infer_type
 from ..module import IRModule
 from . import torch_caches
@@ -23,7 +24,7 @@ from .common import cast
 from .compare import Comparison
 from .onnx import from_onnx
 from .settled import settled
-from .torch_state import held, with_one_name
+from .torch_state import held, with_one_name, without_prefix
 from .values import Unsupported, array, dtype_of, named, shape_of
 
 __all__ = ["from_pytorch"]
@@ -33,29 +34,34 @@ _LIKE = {f"aten::{n}" for n in ("new_zeros", "new_ones", "new_full", "new_empty"
 _NOTHING = {f"aten::{n}" for n in ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
                                    "sym_constrain_range_for_size", "_linalg_check_errors")}  # fmt: skip
 OF_CONVERTERS = ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError  # what converters raise
+_EMPTY = {f"aten::{n}" for n in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")}
 _INLINE = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}  # where in the arguments the wrapped part is
 _WITHOUT_MEANING = {"layout", "device", "pin_memory", "memory_format", "generator", "non_blocking"}
 
 
 def from_pytorch(
-    script_module, input_infos=None, custom_convert_map=None, default_dtype="float32", *, example_inputs=None, freeze_params=False,
-    check=False, limits=None,
+    script_module, input_infos=None, custom_convert_map=None, default_dtype="float32", use_parser_friendly_name=False, *,
+    example_inputs=None, freeze_params=False, check=False, limits=None,
 ):  # fmt: skip
     """A network from a model of PyTorch.
 
     Parameters
     ----------
     script_module : torch.export.ExportedProgram, torch.nn.Module or torch.jit.ScriptModule
-        The model, in evaluation mode. Modules are exported with ``torch.export``, scripts through PyTorch's ONNX exporter. Sizes
+        The model, in evaluation mode. Modules are exported with ``torch.export``, and scripts, which are run for that on symbols; where
+        a script looks at values, through PyTorch's ONNX exporter. A traced script computes what was traced, whatever its mode. Sizes
         that a program leaves open (``dynamic_shapes``) become those of `input_infos` or `example_inputs`.
     input_infos : list of (str, tuple of int) or (str, (tuple of int, str)), optional
         Names, shapes and element types of the inputs, in the order of ``forward``. An exported program knows them; names that
         are given replace its own.
     custom_convert_map : dict of str to callable, optional
         Converters of operators by name (``"aten::relu"``, ``"mylib::twice"``), used before those that are there. They get the
-        arguments of the operator's schema: tensors as expressions, everything else as Python values.
+        arguments of the operator's schema: tensors as expressions, everything else as Python values. One of two parameters whose
+        first is called ``inputs`` gets the list of arguments and the list of their element types.
     default_dtype : str
-        Element type of inputs for which `input_infos` gives none.
+        Element type of inputs for which `input_infos` gives none, and a traced script does not know it either.
+    use_parser_friendly_name : bool
+        Names of variables have underscores instead of points, colons and slashes, so that :func:`relay.parse` reads their text.
     example_inputs : tuple of torch.Tensor, optional
         Arguments for ``forward``, instead of ones made by `input_infos`. Needed by models whose control flow looks at values.
     freeze_params : bool
@@ -83,10 +89,19 @@ def from_pytorch(
         If `check` finds a node that differs.
     """
     torch = _torch()
-    infos = _infos(input_infos, default_dtype)
-    if isinstance(script_module, torch.jit.ScriptModule):
-        return _from_script(torch, script_module, infos, example_inputs, freeze_params, check, limits)
-    if isinstance(script_module, torch.nn.Module):
+    is_script = isinstance(script_module, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
+    infos = _infos(input_infos, _types_of_script(torch, script_module) if is_script else [], default_dtype)
+    if is_script:
+        if _has_modes(torch, script_module):
+            _evaluating(script_module)
+        if not infos and input_infos is not None:
+            example_inputs = ()  # it takes none
+        examples = _examples(torch, infos, example_inputs, "a torch.jit.ScriptModule")
+        program = _script_program(torch, script_module, examples)
+        if program is None:
+            return _from_script(torch, script_module, infos, example_inputs, freeze_params, check, limits)
+        script_module = program
+    elif isinstance(script_module, torch.nn.Module):
         script_module = _export(torch, script_module, infos, example_inputs)
     if not isinstance(script_module, torch.export.ExportedProgram):
         hint = " (a state dict has no forward: load it into its module)" if isinstance(script_module, dict) else ""
@@ -104,7 +119,18 @@ def from_pytorch(
     if check is not False:
         given = check if check is not True else example_inputs or None
         program.compare(mod, params, given)
-    return mod, params
+    return _parser_friendly(mod, params) if use_parser_friendly_name else (mod, params)
+
+
+def _parser_friendly(mod, params):
+    """The network with names that its text may have."""
+    main = mod["main"]
+    plain = [re.sub(r"[.:/]+", "_", p.name_hint) for p in main.params]
+    new = [name if plain.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(plain)]
+    renamed = {p: Var(name, p.checked_type) for p, name in zip(main.params, new)}
+    body = bind(main.body, renamed)
+    names = {p.name_hint: v.name_hint for p, v in renamed.items()}
+    return IRModule.from_expr(Function(list(renamed.values()), body)), {names[k]: v for k, v in params.items()}
 
 
 def _torch():
@@ -123,13 +149,32 @@ def read(torch, program, table=ATEN):
 # ---- what the user gives ----
 
 
-def _infos(input_infos, default):
-    """[(name, shape, dtype)]"""
+def _has_modes(torch, model):
+    """Whether a script computes something else in training mode; a traced one does what was traced."""
+    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.TopLevelTracedModule):
+        return False
+    return any(word in str(model.inlined_graph) for word in ("dropout", "_norm", "rrelu"))
+
+
+def _types_of_script(torch, model):
+    """Element types of the inputs of a script, as far as it knows them (one that was traced does)."""
+    out = []
+    for v in list(model.graph.inputs())[isinstance(model, torch.nn.Module) :]:
+        dtype = v.type().dtype() if isinstance(v.type(), torch.TensorType) else None
+        out.append(dtype and dtype_name(dtype))
+    return out
+
+
+def _infos(input_infos, known, default):
+    """[(name, shape, dtype)]; `known`: element types that the model itself knows."""
     out = []
     for i, info in enumerate(input_infos or []):
         try:
             name, what = info
-            shape, dtype = what if len(what) == 2 and isinstance(what[1], str) else (what, default)
+            own = (known[i] if i < len(known) else None) or default
+            shape, dtype = what if len(what) == 2 and isinstance(what[1], str) else (what, own)
+            if own.startswith(("int", "uint", "bool")) != dtype.startswith(("int", "uint", "bool")) and i < len(known) and known[i]:
+                dtype = own  # of a traced script, which cannot have taken anything else
             out.append((name, tuple(int(d) for d in shape), dtype))
         except (TypeError, ValueError):
             raise ValueError(f"input_infos[{i}] is {info!r}; it must be (name, shape) or (name, (shape, dtype))") from None
@@ -198,9 +243,34 @@ def bound(torch, program, args, kwargs):
         raise ValueError(f"the exported program cannot have inputs of the shapes {given}: {e}") from e
 
 
+def _script_program(torch, model, examples):
+    """An exported program of a script, which is run once on symbols; None where the script looks at values."""
+
+    class Around(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.script = model
+
+        def forward(self, *args):
+            return self.script._c._get_method("forward")(*args)  # the script itself: hooks of modules know modules only
+
+    around = Around().eval() if isinstance(model, torch.nn.Module) else None
+    if around is None:  # a traced function
+
+        class Function(torch.nn.Module):
+            def forward(self, *args):
+                return model(*args)
+
+        around = Function().eval()
+    try:
+        with torch.no_grad():
+            return without_prefix(torch.export.export(around, examples, strict=False), "script.")
+    except Exception:  # of many kinds; the ONNX exporter may know it
+        return None
+
+
 def _from_script(torch, model, infos, given, freeze, check, limits):
-    """TorchScript, through the ONNX exporter that can read it."""
-    _evaluating(model)
+    """TorchScript that `_script_program` could not export, through the ONNX exporter that can read it."""
     examples = _examples(torch, infos, given, "a torch.jit.ScriptModule")
     file = io.BytesIO()
     try:
@@ -379,6 +449,16 @@ def _prepared(torch, program, table):
     return program
 
 
+def _takes_lists(convert):
+    """Whether a converter of the user's is of the form ``convert(inputs, input_types)``."""
+    code = getattr(convert, "__code__", None)
+    return code is not None and code.co_argcount == 2 and code.co_varnames[0] == "inputs"
+
+
+def _types_of(args):
+    return [dtype_of(a) if isinstance(a, Expr) else type(a).__name__ for a in args]
+
+
 class Program:
     """An exported program while it is read."""
 
@@ -546,7 +626,8 @@ class Program:
                 if isinstance(made, self.torch.Tensor):
                     budget.room((made.numel() * made.dtype.itemsize,), "uint8")
             with self.torch.no_grad():
-                return node.target(*args, **kwargs)
+                out = node.target(*args, **kwargs)
+            return self.torch.zeros_like(out) if key in _EMPTY else out  # the same network whatever the memory held
         try:
             out = self._convert(node, args, kwargs)
         except OpNotImplemented as e:
@@ -591,7 +672,8 @@ class Program:
         if _key(node.target).startswith("aten::as_strided") and not _is_whole(node.args[0].meta["val"]):
             raise OpNotImplemented("strides of a part of a tensor, or of one whose elements are not in order, are not supported; copy it first")
         args, kwargs = self._arguments(args), self._arguments(kwargs)
-        out = _converter(PAIRS if _is_complex(node) else self.table, node.target)(*args, **kwargs)
+        convert = _converter(PAIRS if _is_complex(node) else self.table, node.target)
+        out = convert(args, _types_of(args)) if _takes_lists(convert) else convert(*args, **kwargs)
         out = list(out) if isinstance(out, (TupleWrapper, list, tuple)) else out
         made = [x for o in (out if isinstance(out, list) else [out]) for x in ((o.re, o.im) if isinstance(o, Pair) else (o,))]
         named(made, _label(node))

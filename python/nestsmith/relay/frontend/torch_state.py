@@ -6,13 +6,25 @@ A write to one of them must be seen by who reads the other.
 
 from __future__ import annotations
 
-__all__ = ["held", "with_one_name"]
+__all__ = ["held", "with_one_name", "without_prefix"]
 
 
 def held(program, spec):
     """The tensor of a placeholder that is no input."""
     table = program.state_dict if spec.target in program.state_dict else program.constants
     return table[spec.target]
+
+
+def without_prefix(program, prefix):
+    """The program, whose parameters and buffers have lost a prefix of their names."""
+    for spec in [*program.graph_signature.input_specs, *program.graph_signature.output_specs]:
+        if spec.target is not None:
+            spec.target = spec.target.removeprefix(prefix)
+    for table in (program.state_dict, program.constants):
+        renamed = {k.removeprefix(prefix): v for k, v in table.items()}
+        table.clear()
+        table.update(renamed)
+    return program
 
 
 def _same_memory(torch, program):

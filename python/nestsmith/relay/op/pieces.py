@@ -33,7 +33,7 @@ def _concat_infer(attrs, types):
         if not same or f.dtype != first.dtype:
             raise ValueError(f"{f} does not match {first} beside axis {axis}")
         d = f.shape[axis]
-        total = d if isinstance(d, Any) or isinstance(total, Any) else total + d
+        total = total + d
     shape = list(first.shape)
     shape[axis] = total
     return TensorType(shape, first.dtype)

@@ -27,13 +27,12 @@ def broadcast_shape(a, b):
     for i in range(max(len(a), len(b))):
         x = a[len(a) - 1 - i] if i < len(a) else 1
         y = b[len(b) - 1 - i] if i < len(b) else 1
-        if isinstance(x, Any) or isinstance(y, Any):
-            z = y if isinstance(x, Any) and y != 1 and not isinstance(y, Any) else x
-            out.append(z)
-        elif x == y or y == 1:
+        if x == y or y == 1:
             out.append(x)
         elif x == 1:
             out.append(y)
+        elif isinstance(x, Any) or isinstance(y, Any):
+            out.append(y if isinstance(x, Any) else x)
         else:
             raise ValueError(f"shapes {tuple(a)} and {tuple(b)} do not broadcast")
     return tuple(reversed(out))

@@ -62,7 +62,7 @@ def reshape_shape(old, new, allowzero=False):
         i += 1
     if any(isinstance(x, Any) for x in (*old, *out)):
         if infer is not None:
-            out[infer] = Any()
+            out[infer] = math.prod(old) // math.prod(out)
         return tuple(out)
     total, have = math.prod(old), math.prod(out)
     if infer is not None:

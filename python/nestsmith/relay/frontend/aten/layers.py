@@ -21,6 +21,9 @@ from .table import ATEN, aten, per_axis, scaled, with_axis
 
 @aten("linear")
 def _linear(x, weight, bias=None):
+    if rank_of(weight) == 1:
+        y = c.matmul(x, weight)
+        return y if bias is None else relay.add(y, bias)
     if rank_of(x) == 1:
         return relay.squeeze(c.linear(relay.expand_dims(x, 0), weight, bias), [0])
     return c.linear(x, weight, bias)
@@ -109,6 +112,11 @@ def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_
     if transposed:
         return _conv_transpose(x, weight, bias, stride, padding, output_padding, groups, dilation)
     return _conv(x, weight, bias, stride, padding, dilation, groups)
+
+
+@aten("_convolution")
+def _convolution_of_scripts(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups, *flags_of_cudnn):
+    return _convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
 
 def _pool(kind, dims):

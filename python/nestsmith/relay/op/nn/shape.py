@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .... import check, topi
+from ...dims import scaled
 from ...expr import const
 from ...ty import Any, TensorType
 from .. import layout as layouts
@@ -19,7 +20,7 @@ def _flatten_infer(attrs, types):
     t = tensor(types, 0)
     n = 1
     for d in t.shape[1:]:
-        n = d if isinstance(d, Any) else n * d
+        n = n * d
     return TensorType((t.shape[0], n), t.dtype)
 
 
@@ -50,7 +51,7 @@ def _pad_infer(attrs, types):
     for d, amounts in zip(t.shape, attrs.pad_width):
         if spare is not None and not isinstance(d, Any) and max(amounts) > max(d - spare, 0):
             raise ValueError(f"an axis of extent {d} mirrors at most {max(d - spare, 0)} elements, not {amounts}")
-    return TensorType([d if isinstance(d, Any) else d + a + b for d, (a, b) in zip(t.shape, attrs.pad_width)], t.dtype)
+    return TensorType([d + a + b for d, (a, b) in zip(t.shape, attrs.pad_width)], t.dtype)
 
 
 def _np_pad(attrs, x, v):
@@ -110,7 +111,7 @@ def _upsampling_infer(attrs, types):
     t = tensor(types, 0)
     shape = list(t.shape)
     for p, s in zip(pool_axes(attrs.layout, 2), (attrs.scale_h, attrs.scale_w)):
-        shape[p] = int(round(shape[p] * s))
+        shape[p] = scaled(shape[p], s)
     return TensorType(shape, t.dtype)
 
 

@@ -83,10 +83,8 @@ def check_window(k, stride, dilation):
 def window_out(n, k, stride, dilation, pads):
     """Extent of a convolved axis; ValueError if the kernel does not fit, or is none."""
     check_window(k, stride, dilation)
-    if isinstance(n, Any):
-        return n
     out = (n + pads - dilation * (k - 1) - 1) // stride + 1
-    if out <= 0:
+    if not isinstance(out, Any) and out <= 0:
         raise ValueError(f"a kernel of extent {k} (dilation {dilation}) does not fit into {n} + {pads} of padding")
     return out
 
