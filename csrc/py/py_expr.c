@@ -573,5 +573,5 @@ int py_init_expr(PyObject *m) {
   if (py_add(m, NS_COUNT(CLASSES), CLASSES, NULL) < 0 ||
       PyObject_SetAttrString((PyObject *)PyExpr_Type, "__array_ufunc__", Py_None) < 0)
     return -1;
-  return py_init_expr_functions(m);
+  return py_init_expr_functions(m) < 0 ? -1 : py_init_arith(m);
 }

@@ -126,6 +126,76 @@ static PyObject *fn_cast(PyObject *Py_UNUSED(m), PyObject *args) {
   return py_engine_expr(bits ? do_reint : py_do_cast, &x);
 }
 
+ERR_BODY(do_ramp, PyCall *x, x->out = ex_ramp(SES, x->a[0], x->a[1], x->n))
+ERR_BODY(do_bcast, PyCall *x, x->out = ex_bcast(SES, x->a[0], x->n))
+enum { LANES_MAX = 1024 };
+static bool good_lanes(int n) {
+  if (n >= 2 && n <= LANES_MAX) return true;
+  PyErr_Format(PyExc_ValueError, "a vector has 2 to %d lanes, not %d", (int)LANES_MAX, n);
+  return false;
+}
+static PyObject *fn_ramp(PyObject *Py_UNUSED(m), PyObject *args) {
+  ExprId a[2];
+  PyCall x = {.a = a};
+  if (!PyArg_ParseTuple(args, "O&O&i", py_expr_arg, &a[0], py_expr_arg, &a[1], &x.n) || !good_lanes(x.n)) return NULL;
+  DType t = ir_type(SES, a[0]);
+  if (t.lanes != 1 || !dtype_eq(t, ir_type(SES, a[1])) || !py_is_integer(a[0])) {
+    if (t.lanes != 1 || !py_is_integer(a[0]) || !py_is_integer(a[1]))
+      return PyErr_Format(PyExc_TypeError, "a ramp begins with one integer and has a stride of its type");
+    PyCall cast = {.a = a + 1, .t = t};
+    if (!(a[1] = py_engine(py_do_cast, &cast))) return NULL;
+  }
+  return py_engine_expr(do_ramp, &x);
+}
+static PyObject *fn_broadcast(PyObject *Py_UNUSED(m), PyObject *args) {
+  ExprId e;
+  PyCall x = {.a = &e};
+  if (!PyArg_ParseTuple(args, "O&i", py_expr_arg, &e, &x.n) || !good_lanes(x.n)) return NULL;
+  if (ir_type(SES, e).lanes != 1) return PyErr_Format(PyExc_TypeError, "a broadcast takes a scalar");
+  return py_engine_expr(do_bcast, &x);
+}
+
+typedef struct {
+  ExprId e, out;
+  int n;
+  VarSub *sub;
+  PyObject *list;
+} Walk;
+ERR_BODY(do_subst, Walk *w, w->out = ex_subst(SES, w->e, w->n, w->sub))
+/* expr_substitute(expr, vars, values): the variables replaced. */
+static PyObject *fn_substitute(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *vars, *values, *r = NULL;
+  Py_ssize_t n = 0, k = 0;
+  Walk w = {0};
+  if (!PyArg_ParseTuple(args, "O&OO", py_expr_arg, &w.e, &vars, &values)) return NULL;
+  ExprId *v = py_expr_list(vars, &n, "the variables must be a sequence"), *to = NULL;
+  if (v) to = py_expr_list(values, &k, "the values must be a sequence");
+  if (to && n != k) PyErr_Format(PyExc_ValueError, "%zd variables and %zd values", n, k);
+  w.n = (int)n;
+  if (to && n == k && (w.sub = py_calloc(n + 1, sizeof *w.sub))) {
+    for (int i = 0; i < n; i++) w.sub[i] = (VarSub){ir_kind(SES, v[i]) == IR_VAR ? ir_node(SES, v[i])->sym : 0, to[i]};
+    if (py_guard(py_session(), do_subst, &w)) r = py_expr_new(w.out);
+  }
+  PyMem_Free(w.sub), PyMem_Free(v), PyMem_Free(to);
+  return r;
+}
+
+static void note_var(IrCtx *c, ExprId e, void *arg) {
+  Walk *w = arg;
+  if (ir_kind(c, e) != IR_VAR || !w->list) return;
+  PyObject *v = py_expr_new(e);
+  if (!v || PyList_Append(w->list, v) < 0) Py_CLEAR(w->list);
+  Py_XDECREF(v);
+}
+ERR_BODY(do_vars, Walk *w, ex_post_order(SES, w->e, note_var, w))
+/* expr_vars(expr): the variables in it, each once, in order of evaluation. */
+static PyObject *fn_vars(PyObject *Py_UNUSED(m), PyObject *o) {
+  Walk w = {.e = py_expr_id(o)};
+  if (!w.e || !(w.list = PyList_New(0))) return NULL;
+  if (!py_guard(py_session(), do_vars, &w)) Py_CLEAR(w.list);
+  return w.list;
+}
+
 static PyMethodDef FUNCS[] = {
     {"expr_bin", fn_bin, METH_VARARGS, "expr_bin(kind, a, b): a binary node by its name, e.g. 'FloorDiv'."},
     {"expr_not", fn_not, METH_O, "expr_not(a): logical negation."},
@@ -142,6 +212,10 @@ static PyMethodDef FUNCS[] = {
     {"expr_kept_zero", fn_kept_zero, METH_VARARGS,
      "expr_kept_zero(dtype, negative): a zero of floats that is not folded away (x * 0 stays); texts show 0."},
     {"expr_cast", fn_cast, METH_VARARGS, "expr_cast(dtype, value, reinterpret=False)."},
+    {"expr_ramp", fn_ramp, METH_VARARGS, "expr_ramp(base, stride, lanes): base, base + stride, ..."},
+    {"expr_broadcast", fn_broadcast, METH_VARARGS, "expr_broadcast(value, lanes): lanes times the same."},
+    {"expr_substitute", fn_substitute, METH_VARARGS, "expr_substitute(expr, vars, values): with variables replaced."},
+    {"expr_vars", fn_vars, METH_O, "expr_vars(expr): its variables, each once."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_expr_functions(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }

@@ -84,5 +84,6 @@ ExprId py_from_float(PyObject *o, DType t, bool typed);
 bool py_is_integer(ExprId e);
 extern const char *const PY_KIND_NAME[IR_KIND_COUNT];
 int py_init_expr_functions(PyObject *m);
+int py_init_arith(PyObject *m);
 #define SES (py_session()->ctx)
 #endif

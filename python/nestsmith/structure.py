@@ -11,6 +11,8 @@ import typing
 
 import numpy as np
 
+from . import _core
+
 __all__ = ["Node", "rule", "tokens", "first_difference", "digest"]
 
 
@@ -62,13 +64,18 @@ def _plain(x):
     return None
 
 
+def _key(x):
+    """What tells a node from others: expressions of the engine are numbers, of which Python has many objects."""
+    return ("expression", hash(x)) if isinstance(x, _core.Expr) else id(x)
+
+
 class _Walk:
     def __init__(self, map_free_vars):
         self.free, self.numbers, self.seen, self.keep = map_free_vars, {}, {}, []
 
     def number(self, v):
         self.keep.append(v)  # ids are those of living objects
-        self.numbers[id(v)] = len(self.numbers)
+        self.numbers[_key(v)] = len(self.numbers)
 
     def one(self, x):
         """(token, [(name, part)]) of an object."""
@@ -83,10 +90,11 @@ class _Walk:
             return ("map", *(str(k) for k, _ in items)), [(f"[{k!r}]", v) for k, v in items]
         if isinstance(x, (list, tuple)):
             return ("list", len(x)), [(f"[{i}]", v) for i, v in enumerate(x)]
-        if id(x) in self.seen:
-            return ("again", self.seen[id(x)]), ()
-        if id(x) in self.numbers:
-            return ("variable", self.numbers[id(x)]), ()
+        key = _key(x)
+        if key in self.seen:
+            return ("again", self.seen[key]), ()
+        if key in self.numbers:
+            return ("variable", self.numbers[key]), ()
         f = rule_of(x)
         if f is None:
             if callable(getattr(x, "asobject", None)) and x.asobject() is not x:
@@ -95,12 +103,12 @@ class _Walk:
         node = f(x)
         if node.variable:
             if not self.free:
-                return ("object", id(x)), ()
+                return ("object", key), ()
             self.number(x)
             return "free", node.parts
         if node.shared:
             self.keep.append(x)
-            self.seen[id(x)] = len(self.seen)
+            self.seen[key] = len(self.seen)
         return node.head, [*((".bound", _Binding(v)) for v in node.binds), *node.parts]
 
 
@@ -123,17 +131,11 @@ def _text(path):
     return "<root>" + "".join(reversed(names))
 
 
-def _close(x, y):
-    """Whether two tokens are numbers that differ by rounding only: 1e-5 as float32 is 1e-5."""
-    both = (x, y)
-    return all(isinstance(t, tuple) and t[0] == "number" and isinstance(t[1], float) for t in both) and abs(x[1] - y[1]) <= 1e-9
-
-
 def first_difference(a, b, map_free_vars=False):
     """None if two objects are equal in structure, else the path to the first difference and what is there on both sides."""
     left, right = tokens(a, map_free_vars), tokens(b, map_free_vars)
     for (x, path), (y, _) in zip(left, right):
-        if x != y and not _close(x, y):
+        if x != y:
             return _text(path), x, y
     return None
 
@@ -143,7 +145,5 @@ def digest(x, map_free_vars=False):
     object, or with `map_free_vars` by where it is met."""
     h = hashlib.sha256()
     for token, _ in tokens(x, map_free_vars):
-        if token[:1] == ("number",) and isinstance(token[1], float):
-            token = "number", round(token[1], 7)
         h.update(repr(token).encode() + b"\n")
     return int.from_bytes(h.digest()[:8], "little", signed=True)

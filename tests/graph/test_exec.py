@@ -7,8 +7,8 @@ import pytest
 
 import nestsmith as ns
 from nestsmith import _core, relay, te, topi
-from nestsmith.relay.default_schedule import default_state
 from nestsmith.target import Target
+from nestsmith.topi.default_schedule import default_state
 
 NULL, CALL, NOP, JOIN = 0, 1, 2, 3
 

@@ -187,7 +187,7 @@ def test_opencl():
 @pytest.mark.parametrize("arch, exact", [("sm_70", False), ("sm_80", True), ("sm_90", True)])
 def test_cuda_text(arch, exact):
     """One instruction where there is one; below, comparisons that keep what is not a number."""
-    from nestsmith.relay.default_schedule import default_state
+    from nestsmith.topi.default_schedule import default_state
 
     target = Target(f"cuda -arch={arch}")
     x = te.placeholder((64, 64), name="x")

@@ -6,6 +6,7 @@ import inspect
 import numpy as np
 import pytest
 from operator_values import ALL, decode, difference, encode, is_float, storage
+from topi_cases import CASES
 from topi_rows import ROWS
 
 import nestsmith as ns
@@ -73,20 +74,46 @@ def pairs(row):
 
 def test_no_function_is_forgotten():
     helpers = {"get_const_int", "get_const_tuple", "naming", "placeholder_name", "pool_name", "nn.winograd_tile_size"}
-    helpers |= {"image.get_const_int", "image.is_float", "image.layout_axes"}
+    helpers |= {f"image.{n}" for n in ("bilinear", "get_const_int", "get_pad_tuple", "in_layout", "is_float", "layout_axes", "pad", "tuple_of")}
+    helpers |= {f"nn.get_{n}" for n in ("const_int", "const_tuple", "pad_tuple", "pad_tuple1d", "pad_tuple3d", "pad_tuple_generic")}
+    helpers |= {"make_idx", "within_index"}
     public = {
         prefix + name: f
         for prefix, module in (("", topi), ("nn.", topi.nn), ("image.", topi.image))
         for name, f in vars(module).items()
         if inspect.isfunction(f) and not name.startswith("_") and prefix + name not in helpers
     }
-    missing = sorted(public.keys() - {r.name for r in ROWS})
+    missing = sorted(public.keys() - {r.name for r in ROWS} - {c[0] for c in CASES})
     assert not missing, f"functions without a row: {missing}"
     for r in ROWS:
-        has = "out_dtype" in inspect.signature(public[r.name]).parameters
+        has = r.name in public and "out_dtype" in inspect.signature(public[r.name]).parameters
         assert not has or any(q.outs for q in ROWS if q.name == r.name), (
             f"{r.name} has out_dtype, its rows have no pairs"
         )
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_of_one_type_in_one_program(part):
+    """A third of `topi_cases`, with the default schedule of the whole."""
+    args, outs, arrays, wanted = [], [], [], []
+    for name, call, want, inputs in CASES[part::3]:
+        tensors = [te.placeholder(x.shape, str(x.dtype), name=f"i{k}") for k, x in enumerate(inputs)]
+        made = call(*tensors)
+        made, values = ([*v] if isinstance(v, (list, tuple)) else [v] for v in (made, want(*inputs)))
+        args += tensors
+        arrays += inputs
+        outs += made
+        wanted += [(name, v) for v in values]
+    results = [ns.nd.empty([int(s) for s in t.shape], t.dtype) for t in outs]
+    ns.build(topi.generic.schedule_extern(outs), [*args, *outs], "llvm")(*map(ns.nd.array, arrays), *results)
+    for (name, want), got in zip(wanted, results, strict=True):
+        got = got.numpy()
+        if name == "unique":  # the rest of it has no meaning
+            got = got[: len(want)]
+        else:
+            assert got.shape == np.shape(want), name
+        assert got.dtype == np.asarray(want).dtype, name
+        np.testing.assert_allclose(got, want, 1e-4, 1e-4, err_msg=name)
 
 
 @pytest.mark.some(55)

@@ -342,7 +342,7 @@ def programs(mod, params, context, target="llvm"):
 @pytest.mark.parametrize("newer_names", [False, True])
 def test_records_are_used_under_either_naming(newer_names, tmp_path):
     from nestsmith import auto_scheduler
-    from nestsmith.relay.default_schedule import default_state
+    from nestsmith.topi.default_schedule import default_state
 
     mod, params = SMALL["mlp"]()
     target = ns.target.Target("llvm")

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from nestsmith.relay.default_schedule import default_state
 
 import nestsmith as ns
 from helpers import full, rest_full
 from nestsmith import auto_scheduler, relay, te, topi
 from nestsmith.contrib import graph_executor
-from nestsmith.relay.default_schedule import default_state
 from nestsmith.relay.infer import infer_type as typed
 from nestsmith.states import core_state
 

@@ -8,8 +8,8 @@ from search_cases import CPU4, CUDA, MALI, policy, row_sum, scalar_sum, softmax
 
 import nestsmith as ns
 from nestsmith import _core, auto_scheduler, te, topi
-from nestsmith.relay.default_schedule import default_state
 from nestsmith.target import Target
+from nestsmith.topi.default_schedule import default_state
 
 OPENCL = _core.Target("opencl", (-1, 16, 64, 49152, 2147483647, 1024, 8, 32))
 SMALL = dict(evolutionary_search_population=60, sample_init_min_population=20, evolutionary_search_num_iters=1)

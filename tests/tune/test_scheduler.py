@@ -18,7 +18,7 @@ from helpers import PATIENCE
 from nestsmith import auto_scheduler, te
 from nestsmith.auto_scheduler.relatives import fitted
 from nestsmith.auto_scheduler.workload_keys import decode_workload_key, size_factor
-from nestsmith.relay.default_schedule import default_state
+from nestsmith.topi.default_schedule import default_state
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(ns.__file__)))
 

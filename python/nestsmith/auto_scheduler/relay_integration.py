@@ -10,7 +10,6 @@ import warnings
 from .. import check
 from ..numerics import math_mode, mode_fits, needed_math, unfit
 from ..relay import extract, lowering, schedules
-from ..relay.default_schedule import steps_of
 from ..relay.expr import Call, post_order
 from ..relay.extract import has_reduction
 from ..relay.packing import rewrites
@@ -18,6 +17,7 @@ from ..relay.passes import PassContext
 from ..relay.pipeline import as_module, fuse_module, optimize
 from ..relay.transform.choose_forms import variants_of
 from ..target import Target
+from ..topi.default_schedule import steps_of
 from .compute_dag import ComputeDAG, LayoutRewriteOption, has_own_hash
 from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext, tell_history
 from .search_task import SearchTask

@@ -17,7 +17,7 @@ from collections.abc import MutableSet
 from nestsmith import _core
 
 from .. import check
-from ..relay.default_schedule import default_state
+from ..topi.default_schedule import default_state
 from .cost import FAILED, NOTHING, rank_of, seconds_of
 from .dispatcher import ApplyHistoryBest
 from .display import Progress, short, style

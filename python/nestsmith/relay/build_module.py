@@ -20,8 +20,8 @@ from ..error import TVMValueError
 from ..numerics import float32_mode
 from ..runtime.graph import GraphExecutorFactoryModule
 from ..target import Target, default_hardware_params
+from ..topi.default_schedule import default_state, state_from
 from . import extract, lowering, schedules
-from .default_schedule import default_state, state_from
 from .expr import Expr
 from .graph_codegen import generate, side_by_side
 from .module import IRModule

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pathlib
-
 import numpy as np
 
 from .. import _core, check
 from ..numerics import stored
 
-__all__ = ["load_param_dict", "load_param_dict_from_file", "save_param_dict", "save_param_dict_to_file"]
+__all__ = ["save_param_dict", "load_param_dict"]
 
 
 def save_param_dict(params):
@@ -36,13 +34,3 @@ def load_param_dict(data):
         kind = stored(dtype)
         out[name] = np.frombuffer(data, kind, nbytes // kind.itemsize, offset).reshape(shape).copy()
     return out
-
-
-def save_param_dict_to_file(params, path):
-    """Writes a parameter file; see `save_param_dict`."""
-    pathlib.Path(path).write_bytes(save_param_dict(params))
-
-
-def load_param_dict_from_file(path):
-    """The dictionary of a parameter file; see `load_param_dict`."""
-    return load_param_dict(pathlib.Path(path).read_bytes())

@@ -4,9 +4,11 @@ Every function takes expressions or Python numbers (an integer becomes ``int32``
 and returns an :class:`Expr`. Operand types are matched and constants folded while nodes are built.
 """
 
-from .._core import EqualOp, Expr, IntImm, IterVar, Var
+from .._core import EqualOp, Expr, IterVar
 from .any import Any
-from .expr import (
+from .expr import Range, SizeVar, _range, as_const_int, const, convert, expr_range
+from .layout import BijectiveLayout, Layout, bijective_layout, layout
+from .nodes import (
     EQ,
     GE,
     GT,
@@ -15,10 +17,15 @@ from .expr import (
     NE,
     Add,
     And,
+    Broadcast,
+    Call,
     Cast,
+    CommReducer,
     Div,
+    FloatImm,
     FloorDiv,
     FloorMod,
+    IntImm,
     Let,
     Max,
     Min,
@@ -27,14 +34,12 @@ from .expr import (
     Not,
     Or,
     PrimExpr,
-    Range,
+    ProducerLoad,
+    Ramp,
+    Reduce,
     Select,
-    SizeVar,
+    StringImm,
     Sub,
-    _range,
-    as_const_int,
-    const,
-    convert,
-    expr_range,
+    Var,
 )
 from .op import *  # noqa: F403

@@ -5,8 +5,6 @@ from __future__ import annotations
 from .. import _core
 from .._core import Expr
 
-PrimExpr = Expr
-
 
 class Range:
     """A half-open range of integers, given by its first value and its number of values."""
@@ -75,38 +73,3 @@ def as_const_int(value, what="the value"):
 def SizeVar(name="size", dtype="int32"):
     """A variable that is known not to be negative."""
     return _core.expr_var(name, dtype, True)
-
-
-def _binary(kind):
-    def make(a, b):
-        return _core.expr_bin(kind, a, b)
-
-    make.__name__ = make.__qualname__ = kind
-    make.__doc__ = f"The node {kind}(a, b)."
-    return make
-
-
-Add, Sub, Mul, Div, Mod = (_binary(k) for k in ("Add", "Sub", "Mul", "Div", "Mod"))
-FloorDiv, FloorMod, Min, Max = (_binary(k) for k in ("FloorDiv", "FloorMod", "Min", "Max"))
-EQ, NE, LT, LE, GT, GE = (_binary(k) for k in ("EQ", "NE", "LT", "LE", "GT", "GE"))
-And, Or = (_binary(k) for k in ("And", "Or"))
-
-
-def Not(a):
-    """Logical negation."""
-    return _core.expr_not(a)
-
-
-def Select(condition, true_value, false_value):
-    """``condition ? true_value : false_value`` where both sides are evaluated; never folded."""
-    return _core.expr_select(condition, true_value, false_value)
-
-
-def Cast(dtype, value):
-    """``value`` converted to ``dtype``."""
-    return _core.expr_cast(dtype, value)
-
-
-def Let(var, value, body):
-    """``body`` with ``var`` bound to ``value``."""
-    return _core.expr_let(var, value, body)

@@ -7,7 +7,8 @@ import math
 
 from .. import _core
 from .._core import IterVar
-from .expr import EQ, Not, const
+from .expr import const
+from .nodes import EQ, Not
 
 __all__ = [
     "Reducer", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
@@ -15,7 +16,8 @@ __all__ = [
     "div", "erf", "erfc", "exp", "exp2", "exp10", "expm1", "floor", "floordiv", "floormod", "fmod", "hypot", "if_then_else",
     "indexdiv", "indexmod", "infinity", "isfinite", "isinf", "isnan", "kept_number", "ldexp", "likely", "log", "log1p", "log2",
     "log10", "max", "max_value", "min", "min_value", "nearbyint", "neutral_of_max", "neutral_of_min", "nextafter",
-    "popcount", "pow", "power", "reinterpret", "round", "round_tf32", "rsqrt", "shift_left", "shift_right", "sigmoid", "sin",
+    "popcount", "pow", "power", "q_multiply_shift", "q_multiply_shift_per_axis", "reinterpret", "round", "round_tf32", "rsqrt",
+    "shift_left", "shift_right", "sigmoid", "sin",
     "sinh", "sqrt", "sum", "tan", "tanh", "trunc", "truncdiv", "truncmod",
 ]  # fmt: skip
 
@@ -254,6 +256,29 @@ def kept_number(value, dtype):
 def infinity(dtype, span=None):
     """Positive infinity."""
     return const(float("inf"), dtype)
+
+
+def _q_round(wide, shift):
+    """``wide / 2^shift`` rounded, halves up; int64."""
+    one = const(1, "int64")
+    return shift_right(wide + shift_left(one, shift - one), shift)
+
+
+def q_multiply_shift(x, y, q, s):
+    """``round(x * y * 2^(s - q))`` of int32, halves up: a product of fixed-point numbers, ``y`` with ``q`` bits behind the point."""
+    wide = [const(v).astype("int64") for v in (x, y, q, s)]
+    left = _core.expr_bin("Max", wide[3], const(0, "int64"))
+    right = _core.expr_bin("Max", const(0, "int64") - wide[3], const(0, "int64")) + wide[2]
+    return _q_round(shift_left(wide[0], left) * wide[1], right).astype("int32")
+
+
+def q_multiply_shift_per_axis(x, y, ls, rs, q, is_lshift_required, is_rshift_required):
+    """As :func:`q_multiply_shift` with a shift to the left before and one to the right behind, each only where it is asked for."""
+    wide = [const(v).astype("int64") for v in (x, y, ls, rs, q)]
+    zero = const(0, "int64")
+    shifted = _core.expr_select(is_lshift_required, shift_left(wide[0], wide[2]), wide[0])
+    right = _core.expr_select(is_rshift_required, wide[3], zero) + wide[4]
+    return _q_round(shifted * wide[1], right).astype("int32")
 
 
 # ---- reducers ----

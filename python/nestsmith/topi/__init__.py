@@ -5,7 +5,10 @@ Each module lists its signatures at its top: :mod:`.nn` (convolutions, matrix pr
 they are part of the keys of tuning logs; :func:`naming` switches the two parts that changed between releases.
 """
 
-from . import image, nn
+import importlib as _importlib
+
+from .. import _absent
+from . import image, nn, random, utils, vision
 from .broadcast import (
     add,
     atan2,
@@ -38,6 +41,7 @@ from .broadcast import (
     subtract,
     where,
 )
+from .contraction import einsum, matmul, tensordot
 from .elemwise import (
     abs,
     acos,
@@ -88,13 +92,45 @@ from .elemwise import (
     trunc,
     zeros,
 )
+from .indexing import (
+    adv_index,
+    gather_nd,
+    invert_permutation,
+    matrix_set_diag,
+    reverse_sequence,
+    scatter_elements,
+    scatter_nd,
+    searchsorted,
+    sequence_mask,
+    sliding_window,
+    sparse_to_dense,
+    strided_set,
+    trilu,
+    unique,
+    unravel_index,
+)
+from .math import (
+    ceil_log2,
+    collapse_sum,
+    elemwise_sum,
+    expand_like,
+    fast_erf,
+    fast_exp,
+    fast_tanh,
+    fixed_point_multiply,
+    fixed_point_multiply_per_axis,
+    layout_transform,
+    meshgrid,
+    ndarray_size,
+    reinterpret,
+)
 from .naming import naming, placeholder_name, pool_name
-from .nn.dense import batch_matmul, dense, matmul
+from .nn.dense import batch_matmul, dense
 from .nn.softmax import log_softmax, softmax
 from .reduction import all, any, argmax, argmin, max, mean, min, sum, variance
 from .reduction import prod_ as prod
 from .scan import cummax, cummin, cumprod, cumsum
-from .sort import argsort, topk
+from .sort import argsort, sort, topk
 from .transform import (
     arange,
     check_index,
@@ -115,4 +151,12 @@ from .transform import (
     tile,
     transpose,
 )
-from .util import get_const_int, get_const_tuple
+from .utils import InvalidShapeError, const_vector, get_const_int, get_const_tuple, make_idx, within_index
+
+_LATER = ("adreno", "arm_cpu", "bifrost", "cuda", "generic", "gpu", "hexagon", "hls", "intel_graphics", "mali", "per_target", "rocm", "x86")
+
+
+def __getattr__(name):
+    if name in _LATER or name == "testing":
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise _absent.attribute_error(__name__, name)

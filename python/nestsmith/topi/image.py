@@ -4,6 +4,10 @@ Signatures::
 
     resize2d(data, roi, size, layout="NCHW", method="linear", coordinate_transformation_mode="half_pixel",
              rounding_method="", bicubic_alpha=-0.5, bicubic_exclude=0, extrapolation_value=0.0, out_dtype=None)
+    resize1d, resize3d: the same over W and over D, H, W
+    grid_sample(data, grid, method, layout, padding_mode, align_corners)     affine_grid(data, target_shape)
+    crop_and_resize(data, boxes, box_indices, crop_size, layout, method, extrapolation_value, out_dtype)
+    dilation2d_nchw, dilation2d_nhwc(input, filter, stride, padding, dilations, out_dtype)
 
 ``method``: ``nearest_neighbor``, ``linear``, ``cubic``. The stage is called ``resize``. Its axes but those of H and W are
 left as they are, so that any layout with both will do, packed ones too.
@@ -29,7 +33,8 @@ from __future__ import annotations
 import math
 
 from .. import te, tir
-from .util import INJECTIVE, get_const_int, is_float, layout_axes
+from .transform import pad
+from .util import INJECTIVE, get_const_int, get_pad_tuple, in_layout, is_float, layout_axes, tuple_of
 
 METHODS = ("nearest_neighbor", "linear", "cubic")
 MODES = (
@@ -155,58 +160,268 @@ def _to(value, dtype, overshoots):
     return value.astype(dtype)
 
 
-def resize2d(
-    data,
-    roi,
-    size,
-    layout="NCHW",
-    method="linear",
-    coordinate_transformation_mode="half_pixel",
-    rounding_method="",
-    bicubic_alpha=-0.5,
-    bicubic_exclude=0,
-    extrapolation_value=0.0,
-    out_dtype=None,
-):
-    """`data` with its axes H and W resized to `size`; see the top of this file. ``bicubic_exclude``: pixels beyond the
-    edge have no weight. Raises ValueError for an unknown method, mode, rounding or layout."""
-    mode = coordinate_transformation_mode
-    for what, value, known in (("method", method, METHODS), ("mode", mode, MODES), ("rounding", rounding_method, ROUNDINGS)):
+def _resize(
+    data, roi, size, letters, layout, method, mode, rounding, alpha, exclude, extrapolation_value, out_dtype
+):  # fmt: skip
+    for what, value, known in (("method", method, METHODS), ("mode", mode, MODES), ("rounding", rounding, ROUNDINGS)):
         if value not in known:
-            raise ValueError(f"resize2d: {what} {value!r}; use one of {', '.join(map(repr, known))}")
-    axes = layout_axes(layout, "HW")
+            raise ValueError(f"resize{len(letters)}d: {what} {value!r}; use one of {', '.join(map(repr, known))}")
+    axes = layout_axes(layout, letters)
+    size = size if isinstance(size, (tuple, list)) else [size]
+    if len(size) != len(letters):
+        raise ValueError(f"resize{len(letters)}d: size {tuple(size)} must have {len(letters)} number(s)")
     old, new = [get_const_int(data.shape[a]) for a in axes], [get_const_int(s) for s in size]
     out_dtype = out_dtype or data.dtype
     dtype = "float64" if data.dtype == "float64" else "float32"
     crop = mode == "tf_crop_and_resize"
     places = [
-        _Crop(n, m, float(roi[k]), float(roi[k + 2])) if crop else _Exact(n, m, mode)
+        _Crop(n, m, float(roi[k]), float(roi[k + len(letters)])) if crop else _Exact(n, m, mode)
         for k, (n, m) in enumerate(zip(old, new))
     ]
     shape = list(data.shape)
     for a, m in zip(axes, new):
         shape[a] = m
 
-    def pixel(ax, y, x):
+    def pixel(ax, at):
         idx = list(ax)
-        for a, p, n in zip(axes, (y, x), old):
+        for a, p, n in zip(axes, at, old):
             idx[a] = tir.Max(tir.Min(p, n - 1), 0)
         return data(*idx)
 
     def f(*ax):
-        y, x = (ax[a] for a in axes)
+        at = [ax[a] for a in axes]
         if method == "nearest_neighbor":
-            how = rounding_method or ("round" if mode == "align_corners" else "floor")
-            value = pixel(ax, places[0].nearest(y, how), places[1].nearest(x, how)).astype(out_dtype)
+            how = rounding or ("round" if mode == "align_corners" else "floor")
+            value = pixel(ax, [p.nearest(i, how) for p, i in zip(places, at)]).astype(out_dtype)
         else:
-            more = method, dtype, bicubic_alpha, bicubic_exclude
-            rows, row_weights = _taps(places[0], y, old[0], *more)
-            columns, weights = _taps(places[1], x, old[1], *more)
-            lines = [_weighted([pixel(ax, r, c).astype(dtype) for c in columns], weights) for r in rows]
-            value = _to(_weighted(lines, row_weights), out_dtype, method == "cubic")
+            taps = [_taps(p, i, n, method, dtype, alpha, exclude) for p, i, n in zip(places, at, old)]
+
+            def within(chosen):
+                """The weighted sum over the axes behind those whose positions are chosen."""
+                if len(chosen) == len(taps):
+                    return pixel(ax, chosen).astype(dtype)
+                positions, weights = taps[len(chosen)]
+                return _weighted([within([*chosen, p]) for p in positions], weights)
+
+            value = _to(within([]), out_dtype, method == "cubic")
         if crop:
-            off = tir.Or(places[0].outside(y), places[1].outside(x))
+            off = places[0].outside(at[0])
+            for p, i in zip(places[1:], at[1:]):
+                off = tir.Or(off, p.outside(i))
             value = tir.Select(off, tir.const(extrapolation_value, out_dtype), value)
         return value
 
     return te.compute(shape, f, name="resize", tag=INJECTIVE)
+
+
+def resize1d(
+    data, roi, size, layout="NCW", method="linear", coordinate_transformation_mode="half_pixel", rounding_method="", bicubic_alpha=-0.5,
+    bicubic_exclude=0, extrapolation_value=0.0, out_dtype=None, output_shape=None,
+):  # fmt: skip
+    """`data` with its axis W resized; see :func:`resize2d`."""
+    return _resize(data, roi, output_shape or size, "W", layout, method, coordinate_transformation_mode, rounding_method, bicubic_alpha,
+                   bicubic_exclude, extrapolation_value, out_dtype)  # fmt: skip
+
+
+def resize2d(
+    data, roi, size, layout="NCHW", method="linear", coordinate_transformation_mode="half_pixel", rounding_method="", bicubic_alpha=-0.5,
+    bicubic_exclude=0, extrapolation_value=0.0, out_dtype=None, output_shape=None,
+):  # fmt: skip
+    """`data` with its axes H and W resized to `size`; see the top of this file. ``bicubic_exclude``: pixels beyond the
+    edge have no weight. Raises ValueError for an unknown method, mode, rounding or layout."""
+    return _resize(data, roi, output_shape or size, "HW", layout, method, coordinate_transformation_mode, rounding_method, bicubic_alpha,
+                   bicubic_exclude, extrapolation_value, out_dtype)  # fmt: skip
+
+
+def resize3d(
+    data, roi, size, layout="NCDHW", method="linear", coordinate_transformation_mode="half_pixel", rounding_method="", bicubic_alpha=-0.5,
+    bicubic_exclude=0, extrapolation_value=0.0, out_dtype=None, output_shape=None,
+):  # fmt: skip
+    """`data` with its axes D, H and W resized; see :func:`resize2d`."""
+    return _resize(data, roi, output_shape or size, "DHW", layout, method, coordinate_transformation_mode, rounding_method, bicubic_alpha,
+                   bicubic_exclude, extrapolation_value, out_dtype)  # fmt: skip
+
+
+# ---- places that come from data ----
+def _whole(x):
+    """(the whole number below x as int32, what is above it)"""
+    low = te.floor(x)
+    return low.astype("int32"), x - low
+
+
+def bilinear(read, y, x, height, width):
+    """The weighted sum of the four pixels ``read(row, column)`` around a place; the edge goes on beyond itself."""
+    (r, fy), (c, fx) = _whole(y), _whole(x)
+
+    def at(i, j):
+        return read(te.max(te.min(i, height - 1), 0), te.max(te.min(j, width - 1), 0)).astype(y.dtype)
+
+    one = tir.const(1.0, y.dtype)
+    top, bottom = (at(i, c) * (one - fx) + at(i, c + 1) * fx for i in (r, r + 1))
+    return top * (one - fy) + bottom * fy
+
+
+def affine_grid(data, target_shape):
+    """The places [N, 2, H, W] (x first) that matrices ``data`` [N, 2, 3] map a grid from -1 to 1 to."""
+    h, w = (get_const_int(s) for s in target_shape)
+
+    def place(i, n):
+        return tir.const(-1.0, data.dtype) + i.astype(data.dtype) * tir.const(2 / (n - 1) if n > 1 else 0.0, data.dtype)
+
+    return te.compute(
+        (data.shape[0], 2, h, w),
+        lambda n, d, i, j: data[n, d, 0] * place(j, w) + data[n, d, 1] * place(i, h) + data[n, d, 2],
+        name="affine_grid",
+        tag=INJECTIVE,
+    )
+
+
+def _reflected(x, low, high):
+    """x mirrored at two places until it lies between them."""
+    span = tir.const(high - low, x.dtype)
+    if high <= low:
+        return tir.const(0.0, x.dtype)
+    away = te.abs(x - tir.const(low, x.dtype))
+    turns = te.floor(away / span)
+    rest = away - turns * span
+    even = tir.EQ(te.floormod(turns.astype("int32"), 2), 0)
+    return tir.Select(even, rest + tir.const(low, x.dtype), span - rest + tir.const(low, x.dtype))
+
+
+def grid_sample(data, grid, method="bilinear", layout="NCHW", padding_mode="zeros", align_corners=True):
+    """``data`` read at the places of ``grid`` [N, 2, H', W'] (x, y) or [N, 3, D', H', W'] (x, y, z), from -1 to 1 in each dimension.
+
+    Parameters
+    ----------
+    method : str
+        nearest, bilinear (in three dimensions trilinear) or bicubic (in two).
+    layout : str
+        NCHW or NCDHW.
+    padding_mode : str
+        What lies beyond the edge: zeros, border or reflection.
+    align_corners : bool
+        -1 and 1 are the middles of the first and last pixels, not their outer edges.
+    """
+    dims = {"NCHW": 2, "NCDHW": 3}.get(layout)
+    if dims is None or method not in ("nearest", "bilinear", "bicubic") or padding_mode not in ("zeros", "border", "reflection"):
+        raise ValueError(f"grid_sample: layout {layout!r}, method {method!r} or padding_mode {padding_mode!r} is not known")
+    if method == "bicubic" and dims == 3:
+        raise ValueError("grid_sample: bicubic is for two dimensions; use bilinear")
+    sizes, dtype = [get_const_int(s) for s in data.shape[2:]], grid.dtype
+
+    def c(v):
+        return tir.const(float(v), dtype)
+
+    def inner(x, n):
+        """A place in pixels moved into the image, as the mode has it."""
+        if padding_mode == "reflection":
+            x = _reflected(x, 0, n - 1) if align_corners else _reflected(x, -0.5, n - 0.5)
+        return x if padding_mode == "zeros" else te.max(te.min(x, c(n - 1)), c(0))
+
+    def pixels(g, n):
+        return (g + c(1)) * c(0.5) * c(n - 1) if align_corners else ((g + c(1)) * c(n) - c(1)) * c(0.5)
+
+    def read(b, ch, at):
+        inside = te.all(*[te.all(p >= 0, p < n) for p, n in zip(at, sizes)])
+        value = data(b, ch, *[te.max(te.min(p, n - 1), 0) for p, n in zip(at, sizes)])
+        return te.if_then_else(inside, value, tir.const(0.0, data.dtype)) if padding_mode == "zeros" else value
+
+    def f(b, ch, *out):
+        raw = [pixels(grid(b, dims - 1 - d, *out), n) for d, n in enumerate(sizes)]
+        if method == "nearest":
+            return read(b, ch, [te.nearbyint(inner(x, n)).astype("int32") for x, n in zip(raw, sizes)])
+        if method == "bilinear":
+            places = [_whole(inner(x, n)) for x, n in zip(raw, sizes)]
+            taps = [([low, low + 1], [c(1) - t, t]) for low, t in places]
+        else:
+            places = [_whole(x) for x in raw]
+            taps = [
+                ([inner((low + k).astype(dtype), n).astype("int32") for k in (-1, 0, 1, 2)], _cubic_weights(t, -0.75, dtype))
+                for (low, t), n in zip(places, sizes)
+            ]
+
+        def within(chosen):
+            if len(chosen) == dims:
+                return read(b, ch, chosen).astype(dtype)
+            return _weighted([within([*chosen, p]) for p in taps[len(chosen)][0]], taps[len(chosen)][1])
+
+        return within([]).astype(data.dtype)
+
+    return te.compute((data.shape[0], data.shape[1], *grid.shape[2:]), f, name="grid_sample", tag=INJECTIVE)
+
+
+def crop_and_resize(
+    data, boxes, box_indices, crop_size, layout="NCHW", method="bilinear", extrapolation_value=None, out_dtype=None
+):  # fmt: skip
+    """Parts of images, ``boxes`` [B, 4] (y0, x0, y1, x1 in parts of the image) of image ``box_indices`` [B], resized to ``crop_size``.
+
+    ``method``: bilinear or nearest_neighbor. What lies beyond the image is ``extrapolation_value`` (default 0).
+    """
+    if method not in ("bilinear", "nearest_neighbor"):
+        raise ValueError(f'crop_and_resize: method is "bilinear" or "nearest_neighbor", not {method!r}')
+    pn, pc, ph, pw = layout_axes(layout, "NCHW")
+    sizes, crop = [get_const_int(data.shape[a]) for a in (ph, pw)], [get_const_int(s) for s in crop_size]
+    out_dtype, dtype = out_dtype or data.dtype, boxes.dtype
+    beyond = tir.const(extrapolation_value or 0.0, out_dtype)
+
+    def place(n, b, i, d):
+        low, high, last = boxes(b, d), boxes(b, d + 2), tir.const(float(sizes[d] - 1), dtype)
+        if crop[d] > 1:
+            return low * last + i.astype(dtype) * ((high - low) * last / tir.const(float(crop[d] - 1), dtype))
+        return tir.const(0.5, dtype) * (low + high) * last
+
+    def f(*ax):
+        b, channel = ax[pn], ax[pc]
+        y, x = place(sizes, b, ax[ph], 0), place(sizes, b, ax[pw], 1)
+        image = box_indices(b)
+
+        def read(row, column):
+            idx: list = [None] * 4
+            for p, v in zip((pn, pc, ph, pw), (image, channel, row, column)):
+                idx[p] = v
+            return data(*idx)
+
+        if method == "bilinear":
+            value = bilinear(read, y, x, *sizes)
+        else:
+            value = read(*[te.max(te.min(te.round(v).astype("int32"), n - 1), 0) for v, n in zip((y, x), sizes)])
+        zero = tir.const(0.0, dtype)
+        off = te.any(y < zero, y > tir.const(float(sizes[0] - 1), dtype), x < zero, x > tir.const(float(sizes[1] - 1), dtype))
+        return tir.Select(off, beyond, value.astype(out_dtype))
+
+    shape: list = [None] * 4
+    for p, v in zip((pn, pc, ph, pw), (boxes.shape[0], data.shape[pc], *crop)):
+        shape[p] = v
+    return te.compute(shape, f, name="crop_and_resize", tag=INJECTIVE)
+
+
+def _dilation2d(data, kernel, stride, padding, dilations, out_dtype, layout):
+    pos = layout_axes(layout, "NCHW")
+    n, ch, h, w = (data.shape[p] for p in pos)
+    kh, kw = (kernel.shape[1], kernel.shape[2]) if layout == "NCHW" else (kernel.shape[0], kernel.shape[1])
+    (sh, sw), (dh, dw) = tuple_of(stride, 2, "stride"), tuple_of(dilations, 2, "dilations")
+    window = ((kh - 1) * dh + 1, (kw - 1) * dw + 1)
+    top, left, bottom, right = get_pad_tuple(padding, window)
+    out_dtype = out_dtype or data.dtype
+    before, after = in_layout([0, 0, top, left], pos), in_layout([0, 0, bottom, right], pos)
+    padded = pad(data, before, after, tir.min_value(data.dtype), name="pad_temp")
+    ry, rx = te.reduce_axis((0, kh), "ry"), te.reduce_axis((0, kw), "rx")
+
+    def f(*ax):
+        b, c, y, x = (ax[p] for p in pos)
+        at = in_layout([b, c, y * sh + ry * dh, x * sw + rx * dw], pos)
+        weight = kernel(c, ry, rx) if layout == "NCHW" else kernel(ry, rx, c)
+        return te.max(padded(*at).astype(out_dtype) + weight.astype(out_dtype), axis=[ry, rx])
+
+    shape = in_layout([n, ch, (h + top + bottom - window[0]) // sh + 1, (w + left + right - window[1]) // sw + 1], pos)
+    return te.compute(shape, f, name=f"dilation2d_{layout.lower()}", tag=f"dilation2d_{layout.lower()}")
+
+
+def dilation2d_nchw(input, filter, stride, padding, dilations, out_dtype=None):
+    """The largest ``input + filter`` in each window: morphological dilation of [N, C, H, W] by [C, KH, KW]."""
+    return _dilation2d(input, filter, stride, padding, dilations, out_dtype, "NCHW")
+
+
+def dilation2d_nhwc(input, filter, stride, padding, dilations, out_dtype=None):
+    """Morphological dilation of [N, H, W, C] by [KH, KW, C]."""
+    return _dilation2d(input, filter, stride, padding, dilations, out_dtype, "NHWC")

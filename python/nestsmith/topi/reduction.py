@@ -26,7 +26,7 @@ from .util import (
     sum_type,
 )
 
-_prod = te.comm_reducer(lambda x, y: x * y, lambda t: tir.const(1, t), "prod")
+prod_reducer = te.comm_reducer(lambda x, y: x * y, lambda t: tir.const(1, t), "prod")
 # A maximum that is to be subtracted: of infinities it is the extreme finite value, because inf - inf is not a number.
 _finite_max = tir.Reducer(
     tir.Max, tir.min_value, "max", ("x", "y"), lambda x, y: tir.Min(tir.Max(x, y), tir.max_value(x.dtype))
@@ -86,7 +86,7 @@ def min(x, axis=None, keepdims=False):
 
 def prod_(x, axis=None, keepdims=False):
     """Product of the elements."""
-    return as_type(_reduce(as_type(x, sum_type(x.dtype)), axis, keepdims, _prod), x.dtype)
+    return as_type(_reduce(as_type(x, sum_type(x.dtype)), axis, keepdims, prod_reducer), x.dtype)
 
 
 def all(x, axis=None, keepdims=False):

@@ -105,9 +105,9 @@ def squeeze(x, axis=None):
     return c_compute([s for i, s in enumerate(x.shape) if i not in gone], f, "T_squeeze", INJECTIVE)
 
 
-def concatenate(tensors, axis=0):
+def concatenate(a_tuple, axis=0):
     """Tensors joined along a dimension."""
-    tensors = list(tensors)
+    tensors = list(a_tuple)
     if not tensors:
         raise ValueError("concatenate needs at least one tensor")
     first = get_const_tuple(tensors[0].shape)
@@ -212,16 +212,16 @@ def strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", inde
     return c_compute(shape, f, "T_strided_slice", INJECTIVE)
 
 
-def take(x, indices, axis=None, batch_dims=0, mode="clip"):
+def take(a, indices, axis=None, batch_dims=0, mode="clip"):
     """Elements at positions along a dimension (default: of the flattened tensor).
 
-    ``batch_dims``: so many leading dimensions of ``x`` and ``indices`` are the same ones, at most ``axis``. ``mode``:
+    ``batch_dims``: so many leading dimensions of ``a`` and ``indices`` are the same ones, at most ``axis``. ``mode``:
     ``"clip"`` moves positions into range, ``"wrap"`` counts modulo; ``"fast"`` does neither, and a position out of range
     ends the run with an error.
     """
     if mode not in ("clip", "wrap", "fast"):
         raise ValueError(f'take: mode is "clip", "wrap" or "fast", not {mode!r}')
-    shape, m = get_const_tuple(x.shape), len(indices.shape)
+    shape, m = get_const_tuple(a.shape), len(indices.shape)
 
     def position(idx, size):
         v = indices(*idx)
@@ -236,17 +236,17 @@ def take(x, indices, axis=None, batch_dims=0, mode="clip"):
         return tir.Min(tir.Max(const_like(0, v), v), last)
 
     if axis is None:
-        return c_compute(indices.shape, lambda *ax: x(*unravel(position(ax, prod(shape)), shape)), "T_take", INJECTIVE)
-    a = normal_axis(axis, len(shape))
+        return c_compute(indices.shape, lambda *ax: a(*unravel(position(ax, prod(shape)), shape)), "T_take", INJECTIVE)
+    d = normal_axis(axis, len(shape))
     b = batch_dims + m if batch_dims < 0 else batch_dims
-    if not 0 <= b <= min(a, m):
-        raise ValueError(f"take: batch_dims {batch_dims} must be at most the axis {a} and the rank {m} of the indices")
-    end = a + m - b
+    if not 0 <= b <= min(d, m):
+        raise ValueError(f"take: batch_dims {batch_dims} must be at most the axis {d} and the rank {m} of the indices")
+    end = d + m - b
 
     def f(*ax):
-        return x(*ax[:a], position((*ax[:b], *ax[a:end]), shape[a]), *ax[end:])
+        return a(*ax[:d], position((*ax[:b], *ax[d:end]), shape[d]), *ax[end:])
 
-    return c_compute([*x.shape[:a], *indices.shape[b:], *x.shape[a + 1 :]], f, "T_take", INJECTIVE)
+    return c_compute([*a.shape[:d], *indices.shape[b:], *a.shape[d + 1 :]], f, "T_take", INJECTIVE)
 
 
 # pad mode -> position in 0 .. s-1 of a position that may lie outside

@@ -134,22 +134,12 @@ def _gather_nd_infer(attrs, types):
     return TensorType(i.shape[1:] + t.shape[i.shape[0] :], t.dtype)
 
 
-def _gather_nd_loops(a, x, c, t):
-    data, idx = x
-    m, rank = c.args[1].checked_type.shape[0], len(c.args[1].checked_type.shape) - 1
-
-    def f(*ax):
-        return data(*[idx(k, *ax[:rank]) for k in range(m)], *ax[rank:])
-
-    return topi.util.c_compute(c.checked_type.shape, f, "T_gather_nd", topi.util.INJECTIVE)
-
-
 register(
     "gather_nd",
     INJECTIVE,
     _gather_nd_infer,
     lambda attrs, x, i: x[tuple(in_range(k, n) for k, n in zip(i, x.shape))],
-    loops=_gather_nd_loops,
+    loops=lambda a, x, c, t: topi.gather_nd(x[0], x[1]),
     ranked=False,
 )
 

@@ -121,15 +121,14 @@ def _ev_topk(attrs, x):
 
 
 def _topk_loops(a, x, c, t):
-    out = topi.topk(x[0], a.k, a.axis, a.ret_type, a.is_ascend, a.dtype)
-    return out if len(out) > 1 else out[0]
+    return topi.topk(x[0], a.k, a.axis, a.ret_type, a.is_ascend, a.dtype)
 
 
 register("topk", OPAQUE, _topk_infer, _ev_topk, layout=layouts.along_axis, colour=FOLLOW, loops=_topk_loops)
 
 
 def _argsort_loops(a, x, c, t):
-    return topi.argsort(x[0], a.axis, a.is_ascend, a.dtype)
+    return topi.argsort(x[0], None, a.axis, a.is_ascend, a.dtype)
 
 
 register(

@@ -35,21 +35,34 @@ int, one int per spatial dimension, or all amounts before and then all amounts a
     batch_norm(x, gamma, beta, mean, var, axis=1, epsilon=1e-5)   layer_norm(x, gamma, beta, axis=-1, epsilon=1e-5)
 """
 
+from ..util import get_const_int, get_const_tuple, get_pad_tuple
+from . import utils
+from .blocks import batch_to_space_nd, dilate, fifo_buffer, space_to_batch_nd
 from .conv import (
     conv,
+    conv1d,
     conv1d_ncw,
     conv1d_nwc,
     conv2d,
     conv2d_hwcn,
     conv2d_nchw,
+    conv2d_NCHWc,
     conv2d_nhwc,
     conv3d_ncdhw,
     conv3d_ndhwc,
+    depthwise_conv2d_NCHWc,
+    group_conv1d_ncw,
+    group_conv1d_nwc,
     group_conv2d_nchw,
     group_conv2d_nhwc,
 )
 from .dense import batch_matmul, dense, matmul, matmul_in_parts
-from .depthwise import depthwise_conv2d_nchw, depthwise_conv2d_nhwc
+from .depthwise import (
+    depthwise_conv2d_backward_input_nhwc,
+    depthwise_conv2d_backward_weight_nhwc,
+    depthwise_conv2d_nchw,
+    depthwise_conv2d_nhwc,
+)
 from .elemwise import (
     batch_norm,
     bias_add,
@@ -59,10 +72,12 @@ from .elemwise import (
     prelu,
     relu,
     scale_shift_nchw,
+    scale_shift_nchwc,
     scale_shift_nhwc,
 )
 from .lrn import lrn
-from .mapping import depth_to_space, space_to_depth, upsampling
+from .mapping import depth_to_space, space_to_depth, upsampling, upsampling3d
+from .norm import group_norm, instance_norm, nll_loss, rms_norm
 from .pad import mirror_pad, pad
 from .pooling import (
     adaptive_pool,
@@ -73,8 +88,25 @@ from .pooling import (
     pool2d,
     pool3d,
 )
+from .quantized import (
+    SQNN_CODE_TO_DTYPE,
+    SQNN_DISABLE,
+    SQNN_DTYPE_TO_CODE,
+    SQNN_INT8,
+    SQNN_INT32,
+    SQNN_UINT8,
+    simulated_dequantize,
+    simulated_quantize,
+)
 from .softmax import log_softmax, softmax
-from .transposed import conv2d_transpose, conv2d_transpose_nchw, group_conv2d_transpose_nchw
+from .transposed import (
+    conv1d_transpose_ncw,
+    conv2d_transpose,
+    conv2d_transpose_nchw,
+    conv3d_transpose_ncdhw,
+    group_conv2d_transpose_nchw,
+)
+from .utils import get_pad_tuple1d, get_pad_tuple3d, get_pad_tuple_generic
 from .winograd import (
     conv2d_winograd_nhwc,
     conv2d_winograd_nhwc_without_weight_transform,

@@ -109,3 +109,55 @@ def conv3d_ncdhw(data, kernel, stride, padding, dilation, groups=1, out_dtype=No
 def conv3d_ndhwc(data, kernel, stride, padding, dilation, groups=1, out_dtype=None):
     """Convolution of [N, D, H, W, C] with [D, H, W, I/groups, O]."""
     return conv(data, kernel, stride, padding, dilation, groups, "NDHWC", "DHWIO", out_dtype)
+
+
+def conv1d(data, kernel, strides=1, padding="VALID", dilation=1, data_layout="NCW", kernel_layout="", out_dtype=None):
+    """Convolution over W in a given layout."""
+    return conv(data, kernel, strides, padding, dilation, 1, data_layout, kernel_layout, out_dtype)
+
+
+def group_conv1d_ncw(data, kernel, strides=1, padding="VALID", dilation=1, groups=1, out_dtype=None):
+    """Grouped convolution of [N, C, W] with [O, I/groups, W]."""
+    return conv(data, kernel, strides, padding, dilation, groups, "NCW", "OIW", out_dtype)
+
+
+def group_conv1d_nwc(data, kernel, strides=1, padding="VALID", dilation=1, groups=1, out_dtype=None):
+    """Grouped convolution of [N, W, C] with [W, I/groups, O]."""
+    return conv(data, kernel, strides, padding, dilation, groups, "NWC", "WIO", out_dtype)
+
+
+def conv2d_NCHWc(data, kernel, stride, padding, dilation, layout, out_layout, out_dtype="float32"):  # noqa: N802 (TVM's name)
+    """Convolution of [N, C/b, H, W, b] with [O/c, I/b, KH, KW, b, c]; output [N, O/c, H', W', c]."""
+    del layout, out_layout  # the shapes say it
+    return _blocked(data, kernel, stride, padding, dilation, out_dtype, False)
+
+
+def depthwise_conv2d_NCHWc(Input, Filter, stride, padding, dilation, layout, out_layout, out_dtype=None):  # noqa: N802
+    """Depthwise convolution of [N, C/b, H, W, b] with [C/b, 1, KH, KW, 1, b]; output [N, C/b, H', W', b]."""
+    del layout, out_layout
+    return _blocked(Input, Filter, stride, padding, dilation, out_dtype, True)
+
+
+def _blocked(data, kernel, stride, padding, dilation, out_dtype, depthwise):
+    n, chunks, h, w, block = data.shape
+    out_chunks, _, kh, kw, _, out_block = kernel.shape
+    out_dtype = out_dtype or data.dtype
+    acc = sum_type(out_dtype)
+    (sh, sw), (dh, dw) = tuple_of(stride, 2, "stride"), tuple_of(dilation, 2, "dilation")
+    window = ((kh - 1) * dh + 1, (kw - 1) * dw + 1)
+    (top, left), (bottom, right) = get_pads(padding, window)
+    temp = pad(data, (0, 0, top, left, 0), (0, 0, bottom, right, 0), name="data_pad") if top + left + bottom + right else data
+    ry, rx, ic = te.reduce_axis((0, kh), "kh"), te.reduce_axis((0, kw), "kw"), te.reduce_axis((0, chunks * block), "ic")
+    shape = (n, out_chunks, (h + top + bottom - window[0]) // sh + 1, (w + left + right - window[1]) // sw + 1, out_block)
+
+    def f(b, oc, y, x, ob):
+        at = (y * sh + ry * dh, x * sw + rx * dw)
+        if depthwise:
+            v, k, axes = temp(b, oc, *at, ob), kernel(oc, 0, ry, rx, 0, ob), [ry, rx]
+        else:
+            v = temp(b, te.indexdiv(ic, block), *at, te.indexmod(ic, block))
+            k, axes = kernel(oc, te.indexdiv(ic, block), ry, rx, te.indexmod(ic, block), ob), [ic, ry, rx]
+        return te.sum(v.astype(acc) * k.astype(acc), axis=axes)
+
+    name = "DepthwiseConv2d" if depthwise else "conv2d_NCHWc"
+    return as_type(te.compute(shape, f, name=name, tag="depthwise_conv2d_NCHWc" if depthwise else name), out_dtype)

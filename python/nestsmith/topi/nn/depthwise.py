@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ... import te
 from ..elemwise import as_type
-from ..util import get_pads, sum_type, tuple_of
+from ..util import get_pad_tuple, get_pads, sum_type, tuple_of
+from .blocks import dilate
 from .pad import pad
 
 
@@ -57,3 +58,38 @@ def depthwise_conv2d_nchw(data, kernel, stride, padding, dilation=1, out_dtype=N
         return te.sum(x * kernel(te.indexdiv(c, m), te.indexmod(c, m), di, dj).astype(acc), axis=[di, dj])
 
     return as_type(te.compute((n, c * m, *out), f, name="DepthwiseConv2d", tag="depthwise_conv2d_nchw"), out_dtype)
+
+
+def depthwise_conv2d_backward_input_nhwc(Filter, Out_grad, oshape, ishape, stride, padding):
+    """The gradient of the data [N, H, W, C] of a depthwise convolution, of its kernel [kh, kw, C, M] and the result's gradient
+    [N, H', W', C M]; ``oshape``, ``ishape``: the shapes of result and data."""
+    n, _, _, channels = oshape
+    kh, kw, c, m = Filter.shape
+    (sh, sw), (top, left, _, _) = tuple_of(stride, 2, "stride"), get_pad_tuple(padding, (kh, kw))
+    spread = dilate(Out_grad, [1, sh, sw, 1], name="dilated_out_grad")
+    low = kh - 1 - top, kw - 1 - left
+    grown = [i + k - 1 - b - d for i, k, b, d in zip(ishape[1:3], (kh, kw), low, spread.shape[1:3])]
+    if min(low) < 0 or min(grown) < 0:
+        raise ValueError(f"depthwise_conv2d_backward_input_nhwc: padding {padding} is larger than the window {(kh, kw)} allows")
+    padded = pad(spread, [0, *low, 0], [0, *grown, 0], name="padded_out_grad")
+    dh, dw, dc = te.reduce_axis((0, kh), "dh"), te.reduce_axis((0, kw), "dw"), te.reduce_axis((0, m), "dc")
+    return te.compute(
+        (n, *ishape[1:3], c),
+        lambda b, h, w, i: te.sum(padded[b, h + dh, w + dw, i * m + dc] * Filter[kh - 1 - dh, kw - 1 - dw, i, dc], axis=[dh, dw, dc]),
+        tag="depthwise_conv2d_backward_input_nhwc",
+    )
+
+
+def depthwise_conv2d_backward_weight_nhwc(Input, Out_grad, oshape, fshape, stride, padding):
+    """The gradient of the kernel [kh, kw, C, M] of a depthwise convolution, of its data [N, H, W, C] and the result's gradient
+    [N, H', W', C M]; ``oshape``, ``fshape``: the shapes of result and kernel."""
+    n, oh, ow, _ = oshape
+    kh, kw, c, m = fshape
+    (sh, sw), (top, left, bottom, right) = tuple_of(stride, 2, "stride"), get_pad_tuple(padding, (kh, kw))
+    padded = pad(Input, [0, top, left, 0], [0, bottom, right, 0], name="padded_in")
+    b, h, w = te.reduce_axis((0, n), "dn"), te.reduce_axis((0, oh), "dh"), te.reduce_axis((0, ow), "dw")
+    return te.compute(
+        (kh, kw, c, m),
+        lambda i, j, ch, k: te.sum(Out_grad[b, h, w, ch * m + te.indexmod(k, m)] * padded[b, h * sh + i, w * sw + j, ch], axis=[b, h, w]),
+        tag="depthwise_conv2d_backward_weight_nhwc",
+    )

@@ -69,17 +69,37 @@ def _along(v, axis, n):
     return reshape(v, [v.shape[0] if i == axis else 1 for i in range(n)]) if n > 1 else v
 
 
-def batch_norm(data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True):
-    """``(x - mean) / sqrt(var + epsilon) * gamma + beta`` with given statistics; the vectors lie along ``axis``."""
-    dtype, acc = data.dtype, sum_type(data.dtype)
+def batch_norm(
+    data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True, training=False, momentum=0.1
+):  # fmt: skip
+    """``(x - mean) / sqrt(var + epsilon) * gamma + beta``; the vectors lie along ``axis``.
+
+    ``training``: with the statistics of ``data`` itself, and the given ones move towards them by ``momentum``.
+
+    Returns
+    -------
+    list of te.Tensor
+        The result, and the statistics for the next step.
+    """
+    dtype, acc, after = data.dtype, sum_type(data.dtype), [moving_mean, moving_var]
     data, gamma, beta, moving_mean, moving_var = (as_type(t, acc) for t in (data, gamma, beta, moving_mean, moving_var))
     n = len(data.shape)
     a = normal_axis(axis, n)
+    if training:
+        others = [d for d in range(n) if d != a]
+        seen = reduction.mean(data, others)
+        spread = reduction.variance(data, _along(seen, a, n), others, False)
+        keep, take = (tir.const(v, acc) for v in (1 - momentum, momentum))
+        after = [
+            as_type(binary("add", binary("multiply", old, keep), binary("multiply", new, take)), dtype)
+            for old, new in ((moving_mean, seen), (moving_var, spread))
+        ]
+        moving_mean, moving_var = seen, spread
     out = binary("divide", binary("subtract", data, _along(moving_mean, a, n)),
                  sqrt(binary("add", _along(moving_var, a, n), tir.const(epsilon, acc))))
     if scale:
         out = binary("multiply", out, _along(gamma, a, n))
-    return as_type(binary("add", out, _along(beta, a, n)) if center else out, dtype)
+    return [as_type(binary("add", out, _along(beta, a, n)) if center else out, dtype), *after]
 
 
 def layer_norm(data, gamma, beta, axis=-1, epsilon=1e-5):
@@ -94,3 +114,9 @@ def layer_norm(data, gamma, beta, axis=-1, epsilon=1e-5):
     if gamma is not None:
         out = binary("multiply", out, gamma)
     return as_type(out if beta is None else binary("add", out, beta), dtype)
+
+
+@te.tag_scope("broadcast")
+def scale_shift_nchwc(x, scale, shift):
+    """``x * scale[chunk, channel] + shift[chunk, channel]`` for [N, C/b, H, W, b]."""
+    return te.compute(x.shape, lambda b, cc, i, j, c: x(b, cc, i, j, c) * scale(cc, c) + shift(cc, c), name="ScaleShift")

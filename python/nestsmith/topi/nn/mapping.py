@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import te
-from ..image import resize2d
+from ..image import resize2d, resize3d
 from ..util import INJECTIVE, get_const_int, in_layout, layout_axes
 
 _METHODS = {
@@ -23,6 +23,15 @@ def upsampling(data, scale_h, scale_w, layout="NCHW", method="nearest_neighbor",
     size = [round(get_const_int(data.shape[a]) * s) for a, s in zip(layout_axes(layout, "HW"), (scale_h, scale_w))]
     mode = "align_corners" if align_corners else "asymmetric"
     return resize2d(data, None, size, layout, _METHODS[method], mode)
+
+
+def upsampling3d(
+    data, scale_d, scale_h, scale_w, layout="NCDHW", method="nearest_neighbor", coordinate_transformation_mode="half_pixel", output_shape=None
+):  # fmt: skip
+    """`data` with D, H and W enlarged by factors; ``method`` nearest_neighbor or trilinear."""
+    pos = layout_axes(layout, "DHW")
+    size = output_shape or [round(get_const_int(data.shape[a]) * s) for a, s in zip(pos, (scale_d, scale_h, scale_w))]
+    return resize3d(data, None, size, layout, {"trilinear": "linear"}.get(method, method), coordinate_transformation_mode)
 
 
 def _axes(layout, data):

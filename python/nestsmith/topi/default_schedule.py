@@ -22,8 +22,8 @@ _SPACE = 0
 _SHARES = 64  # iterations of a parallel loop that are enough for any number of cores to have about as many
 
 
-def _inline(state, dag, gpu):
-    """Inlines what is read element by element; returns the numbers of the stages that stay."""
+def _inline(state, dag, gpu, wanted):
+    """Inlines what is read element by element; returns the numbers of the stages that stay, those of the operations `wanted` among them."""
     flags, keep = dag.stages(), []
     for i, op in reversed(list(enumerate(dag.ops))):
         if op.is_placeholder:
@@ -33,7 +33,7 @@ def _inline(state, dag, gpu):
             not list(op.input_tensors) and len(op.axis) > 0
         )  # matrices of constants: a tiny stage beats a chain of selects
         costly = f["has_expensive"] or (f["has_branch"] and not gpu)
-        if f["is_output"] or len(op.reduce_axis) or op.num_outputs > 1 or constant or costly or f["is_large"]:
+        if f["is_output"] or len(op.reduce_axis) or op.num_outputs > 1 or constant or costly or f["is_large"] or op in wanted:
             keep.append(i)
         else:
             state.apply("CI", i)
@@ -206,11 +206,12 @@ def _by_rows(dag, inlined, keep, flags, lanes):
     return state
 
 
-def default_state(dag, target):
-    """A valid :class:`State` of `dag` for `target` (a Target): correct on every target, never measured."""
+def default_state(dag, target, wanted=()):
+    """A valid :class:`State` of `dag` for `target` (a Target): correct on every target, never measured. `wanted`: operations whose results
+    are wanted, though others read them."""
     gpu = "gpu" in target.keys
     state = _core.State(dag)
-    keep = _inline(state, dag, gpu)
+    keep = _inline(state, dag, gpu, wanted)
     most = int(target.attrs.get("max_num_threads", 256)) if gpu else 0
     flags = dag.stages()
     try:

@@ -1,1 +1,0 @@
-"""Looking into networks: `debug_executor` runs them node by node."""

@@ -1,0 +1,401 @@
+"""Elements by positions that come from data: gather_nd, scatter, sparse forms, masks, unique, searchsorted.
+
+Signatures (``x``, ``data``: tensors)::
+
+    gather_nd(a, indices)                              T_gather_nd
+    scatter_elements(data, indices, updates, axis=0, reduction="update")    T_scatter
+    scatter_nd(data, indices, updates, mode)           T_scatter_nd
+    adv_index(data, indices)                           advanced_index
+    sequence_mask(data, valid_length, mask_value=0, axis=0), reverse_sequence(a, seq_lengths, seq_axis=1, batch_axis=0)
+    unravel_index(indices, shape), invert_permutation(data), sparse_to_dense(indices, output_shape, values, default_value=0)
+    matrix_set_diag(data, diagonal, k=0, align="RIGHT_LEFT"), trilu(data, k, upper)
+    strided_set(a, v, begin, end, strides=None), sliding_window(data, axis, window_shape, strides)
+    searchsorted(sorted_sequence, values, right=False, out_dtype="int64")
+    unique(data, is_sorted=True, return_counts=False)  -> list
+
+A scatter is a reduction for each element of the result over the updates that may land on it: it needs no order of threads, so that it
+runs on any target, and the last of several updates of one element wins. The price is one comparison for each pair.
+"""
+
+from __future__ import annotations
+
+from .. import te, tir
+from .broadcast import broadcast_shape
+from .elemwise import as_type
+from .reduction import prod_reducer
+from .scan import cumsum
+from .sort import argsort
+from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, get_const_tuple, normal_axis, tuple_of, unravel
+
+
+def gather_nd(a, indices):
+    """Elements at index tuples given along the first axis of ``indices``. One out of range ends the run with an error."""
+    m, rank = as_const_int(indices.shape[0], "the number of indices"), len(indices.shape) - 1
+    if m > len(a.shape):
+        raise ValueError(f"gather_nd: {m} indices for {len(a.shape)} dimension(s)")
+
+    def f(*ax):
+        return a(*[indices(k, *ax[:rank]) for k in range(m)], *ax[rank:])
+
+    return c_compute([*indices.shape[1:], *a.shape[m:]], f, "T_gather_nd", INJECTIVE)
+
+
+# ---- scatter ----
+_COMBINE = {
+    "add": (te.sum, lambda a, b: a + b, lambda t: tir.const(0, t)),
+    "mul": (prod_reducer, lambda a, b: a * b, lambda t: tir.const(1, t)),
+    "min": (te.min, tir.Min, tir.max_value),
+    "max": (te.max, tir.Max, tir.min_value),
+}
+
+
+def _landed(data, axes, hit, update, mode, name):
+    """``data`` with what lands on each element: ``hit(ax, ks)`` says whether update number ``ks`` does, and which number it has in order."""
+    dtype = data.dtype
+    if mode == "mean":
+        total = _landed(data, axes, hit, update, "add", name)
+        ks = [te.reduce_axis(d, n) for d, n in axes]
+        count = c_compute(
+            data.shape,
+            lambda *ax: te.sum(tir.Select(hit(ax, ks)[0], tir.const(1, dtype), tir.const(0, dtype)), axis=ks),
+            f"{name}_count",
+            COMM_REDUCE,
+        )
+        return c_compute(data.shape, lambda *ax: tir.Div(total(*ax), count(*ax) + tir.const(1, dtype)), name, INJECTIVE)
+    ks = [te.reduce_axis(d, n) for d, n in axes]
+    if mode == "update":
+
+        def which(*ax):
+            here, number = hit(ax, ks)
+            return te.max(tir.Select(here, number, tir.const(-1, "int32")), axis=ks)
+
+        last = c_compute(data.shape, which, f"{name}_last", COMM_REDUCE)
+
+        def pick(*ax):
+            at = last(*ax)
+            return te.if_then_else(at >= 0, update(ax, te.max(at, 0)), data(*ax))
+
+        return c_compute(data.shape, pick, name, INJECTIVE)
+    if mode not in _COMBINE:
+        raise ValueError(f'{name[2:]}: the mode is "update", "add", "mul", "min", "max" or "mean", not {mode!r}')
+    reducer, combine, neutral = _COMBINE[mode]
+
+    def all_of_them(*ax):
+        here, number = hit(ax, ks)
+        return reducer(te.if_then_else(here, update(ax, number), neutral(dtype)), axis=ks)
+
+    part = c_compute(data.shape, all_of_them, f"{name}_{mode}", COMM_REDUCE)
+    return c_compute(data.shape, lambda *ax: combine(data(*ax), part(*ax)), name, INJECTIVE)
+
+
+def scatter_elements(data, indices, updates, axis=0, reduction="update"):
+    """A copy of ``data`` in which element ``indices[..i..]`` along ``axis`` is combined with ``updates[..i..]``, of the same shape as the
+    indices. ``reduction``: update, add, mul, mean, min, max. A negative index counts from the end."""
+    a = normal_axis(axis, len(data.shape))
+    size, m = data.shape[a], indices.shape[a]
+    others = [i for i in range(len(data.shape)) if i != a]
+    inside = [(i, indices.shape[i]) for i in others if not bool(indices.shape[i] == data.shape[i])]
+
+    def hit(ax, ks):
+        safe = [te.min(v, indices.shape[i] - 1) if any(i == j for j, _ in inside) else v for i, v in enumerate(ax)]
+        at = indices(*safe[:a], ks[0], *safe[a + 1 :])
+        here = tir.EQ(tir.Select(at < 0, at + tir.const(as_const_int(size), at.dtype), at), ax[a])
+        for i, extent in inside:
+            here = tir.And(here, ax[i] < extent)
+        return here, ks[0].var
+
+    def update(ax, k):
+        return updates(*ax[:a], k, *ax[a + 1 :])
+
+    return _landed(data, [((0, m), "k")], hit, update, reduction, "T_scatter")
+
+
+def scatter_nd(data, indices, updates, mode="update"):
+    """A copy of ``data`` in which ``data[indices[0, y], ..., indices[m-1, y], ...]`` is combined with ``updates[y, ...]`` for all ``y``.
+    ``mode``: update, add, mul, min, max. A negative index counts from the end."""
+    m, extents = as_const_int(indices.shape[0]), [as_const_int(s) for s in indices.shape[1:]]
+    rank = len(extents)
+    if m > len(data.shape) or get_const_tuple(updates.shape) != (*extents, *get_const_tuple(data.shape)[m:]):
+        raise ValueError(
+            f"scatter_nd: updates of shape {tuple(updates.shape)} do not fit indices of {tuple(indices.shape)} and data of {tuple(data.shape)}"
+        )
+
+    def hit(ax, ks):
+        here = None
+        for d in range(m):
+            at = indices(d, *ks)
+            at = tir.Select(at < 0, at + tir.const(as_const_int(data.shape[d]), at.dtype), at)
+            same = tir.EQ(at, ax[d])
+            here = same if here is None else tir.And(here, same)
+        flat = tir.const(0, "int32")
+        for k, n in zip(ks, extents):
+            flat = flat * n + k.var
+        return (tir.const(True) if here is None else here), flat
+
+    def update(ax, number):
+        return updates(*unravel(number, extents), *ax[m:])
+
+    axes = [((0, n), f"k{i}") for i, n in enumerate(extents)] or [((0, 1), "k0")]
+    if not rank:
+        return _landed(data, axes, lambda ax, ks: hit(ax, []), lambda ax, k: updates(*ax[m:]), mode, "T_scatter_nd")
+    return _landed(data, axes, hit, update, mode, "T_scatter_nd")
+
+
+def adv_index(data, indices):
+    """``data[indices[0], indices[1], ...]`` of index tensors that broadcast, as NumPy has it."""
+    shape = broadcast_shape(*(get_const_tuple(i.shape) for i in indices))
+    n = len(shape)
+
+    def at(t, ax):
+        skip = n - len(t.shape)
+        return t(*[0 if isinstance(s, int) and s == 1 else v for v, s in zip(ax[skip:n], t.shape)])
+
+    def f(*ax):
+        return data(*[at(i, ax) for i in indices], *ax[n:])
+
+    return c_compute([*shape, *data.shape[len(indices) :]], f, "advanced_index", INJECTIVE)
+
+
+# ---- masks and sequences ----
+def sequence_mask(data, valid_length, mask_value=0, axis=0):
+    """``data`` with ``mask_value`` from position ``valid_length[batch]`` on along ``axis`` (0 or 1; the batch is the other one)."""
+    if axis not in (0, 1) or len(data.shape) < 2:
+        raise ValueError(f"sequence_mask: axis is 0 or 1 of data with at least 2 dimensions, not {axis} of {len(data.shape)}")
+
+    def f(*ax):
+        outside = ax[axis] >= valid_length(ax[1 - axis])
+        return te.if_then_else(outside, tir.const(mask_value, data.dtype), data(*ax))
+
+    return c_compute(data.shape, f, "T_sequence_mask", INJECTIVE)
+
+
+def reverse_sequence(a, seq_lengths, seq_axis=1, batch_axis=0):
+    """``a`` with the first ``seq_lengths[b]`` elements along ``seq_axis`` reversed for each ``b`` along ``batch_axis``."""
+    s, b = normal_axis(seq_axis, len(a.shape)), normal_axis(batch_axis, len(a.shape))
+
+    def f(*ax):
+        n = seq_lengths(ax[b]).astype("int32")
+        at = te.if_then_else(n <= 1, ax[s], te.if_then_else(ax[s] >= n, ax[s], n - 1 - ax[s]))
+        return a(*ax[:s], at, *ax[s + 1 :])
+
+    return c_compute(a.shape, f, "T_reverse_sequence", INJECTIVE)
+
+
+def unravel_index(indices, shape):
+    """The multi-dimensional indices [rank, ...] of positions in a tensor whose extents are the tensor ``shape``."""
+    n = as_const_int(shape.shape[0])
+
+    def f(d, *ax):
+        rest, out = indices(*ax), None
+        parts = []
+        for k in reversed(range(n)):
+            extent = shape(k).astype(indices.dtype)
+            parts.append(te.indexmod(rest, extent))
+            rest = te.indexdiv(rest, extent)
+        for k, v in enumerate(reversed(parts)):
+            out = v if out is None else te.if_then_else(tir.EQ(d, k), v, out)
+        return out
+
+    return c_compute([n, *indices.shape], f, "T_unravel", INJECTIVE)
+
+
+def invert_permutation(data):
+    """The permutation that undoes ``data``."""
+    n = data.shape[0]
+    k = te.reduce_axis((0, n), "k")
+    out = c_compute([n], lambda i: te.sum(tir.Select(tir.EQ(data(k), i), k.var, 0), axis=k), "T_invert_permutation", COMM_REDUCE)
+    return as_type(out, data.dtype)
+
+
+def sparse_to_dense(sparse_indices, output_shape, sparse_values, default_value=0):
+    """A tensor of ``default_value`` with ``sparse_values`` at ``sparse_indices``: a scalar, [n] or [n, rank]."""
+    shape = get_const_tuple(output_shape)
+    rank = len(sparse_indices.shape)
+    dtype = sparse_values.dtype
+    fill = default_value() if isinstance(default_value, te.Tensor) else tir.const(default_value, dtype)
+    fill = fill.astype(dtype)
+
+    def value(*at):
+        return sparse_values(*at) if len(sparse_values.shape) else sparse_values()
+
+    def f(*ax):
+        if rank == 0:
+            return tir.Select(tir.EQ(sparse_indices(), ax[0]), sparse_values() if not len(sparse_values.shape) else sparse_values(0), fill)
+        out = fill
+        for j in range(as_const_int(sparse_indices.shape[0])):
+            at = [sparse_indices(j)] if rank == 1 else [sparse_indices(j, d) for d in range(len(shape))]
+            out = te.if_then_else(te.all(*[tir.EQ(p, i) for p, i in zip(at, ax)]), value(j), out)
+        return out
+
+    return c_compute(shape, f, "T_sparse_to_dense", INJECTIVE)
+
+
+# ---- matrices ----
+def matrix_set_diag(data, diagonal, k=0, align="RIGHT_LEFT"):
+    """``data`` with its diagonals ``k`` (a number, or the lowest and the highest) replaced by ``diagonal``. ``align``: on which side shorter ones
+    above the main one and those below it lie in their rows: e.g. RIGHT_LEFT."""
+    k1, k2 = (as_const_int(k),) * 2 if not isinstance(k, (tuple, list)) else tuple(as_const_int(v) for v in (*k, *k))[:2]
+    above, below = align.split("_")
+    only_one = k1 == k2
+    n = len(data.shape) - 1
+    rows, columns = (as_const_int(s) for s in data.shape[-2:])
+
+    def f(*ax):
+        i, j = ax[-2:]
+        batch = ax[:-2]
+        if only_one:
+            at = te.if_then_else(j - i >= 0, i, j) if k1 == 0 else te.min(i, j)
+            return te.if_then_else(tir.EQ(j - i, k1), diagonal(*batch, at), data(*ax))
+        d = j - i
+        width = diagonal.shape[-1]
+        length = tir.Select(d >= 0, te.min(columns - d, rows), te.min(rows + d, columns))
+        right = tir.Select(d >= 0, tir.const(above == "RIGHT"), tir.const(below == "RIGHT"))
+        at = te.min(i, j) + tir.Select(right, width - length, 0)
+        inside = te.all(d >= k1, d <= k2)
+        return te.if_then_else(inside, diagonal(*batch, k2 - d, at), data(*ax))
+
+    assert n >= 1
+    return c_compute(data.shape, f, "T_matrix_set_diag", INJECTIVE)
+
+
+def trilu(data, k, upper):
+    """The upper or lower triangle of matrices from diagonal ``k`` on; zeros elsewhere."""
+
+    def f(*ax):
+        i, j = ax[-2:]
+        diagonal = k() if isinstance(k, te.Tensor) else k
+        keep = i <= j - diagonal if upper else i >= j - diagonal
+        return tir.Select(keep, data(*ax), tir.const(0, data.dtype))
+
+    return c_compute(data.shape, f, "trilu", INJECTIVE)
+
+
+def _slice_numbers(t, n, what):
+    """Numbers of a slice per dimension: expressions from a tensor, or constants."""
+    if isinstance(t, te.Tensor):
+        return [t(k).astype("int32") for k in range(as_const_int(t.shape[0], what))]
+    return [tir.const(as_const_int(v)) for v in t]
+
+
+def strided_set(a, v, begin, end, strides=None):
+    """``a`` with the elements of a slice set to those of ``v``; ``begin``, ``end`` and ``strides`` are tensors or lists of integers."""
+    n = len(a.shape)
+    b, e = _slice_numbers(begin, n, "begin"), _slice_numbers(end, n, "end")
+    s = [tir.const(1)] * len(b) if strides is None else _slice_numbers(strides, n, "strides")
+    s += [tir.const(1)] * (len(b) - len(s))
+
+    def inside(i, d):
+        size = a.shape[d]
+        first = tir.Select(b[d] < 0, b[d] + size, b[d])
+        last = tir.Select(e[d] < 0, e[d] + size, e[d])
+        up = te.all(i >= first, i < last)
+        down = te.all(i <= te.min(first, size - 1), i > last)
+        away = tir.Select(s[d] < 0, te.min(first, size - 1) - i, i - first)
+        step = te.max(te.abs(s[d]), 1)
+        hit = te.all(tir.Select(s[d] < 0, down, up), tir.EQ(te.truncmod(away, step), 0))
+        return hit, te.max(te.min(te.truncdiv(te.max(away, 0), step), v.shape[d] - 1), 0)
+
+    def f(*ax):
+        found = [inside(i, d) for d, i in enumerate(ax[: len(b)])]
+        return te.if_then_else(te.all(*[h for h, _ in found]), v(*[p for _, p in found], *ax[len(b) :]), a(*ax))
+
+    return c_compute(a.shape, f, "T_strided_set", INJECTIVE)
+
+
+def dynamic_strided_slice(x, begin, end, strides, shape):
+    """``x[begin:end:strides]`` where the numbers are tensors; ``shape``: that of the result."""
+    n = len(x.shape)
+    b, s = _slice_numbers(begin, n, "begin"), _slice_numbers(strides, n, "strides")
+
+    def f(*ax):
+        at = []
+        for d, i in enumerate(ax):
+            size = x.shape[d]
+            first = tir.Select(b[d] < 0, b[d] + size, b[d])
+            low, high = tir.Select(s[d] < 0, -1, 0), tir.Select(s[d] < 0, size - 1, size)
+            at.append(te.max(te.min(first, high), low) + i * s[d])
+        return x(*at)
+
+    return c_compute(shape, f, "T_strided_slice_dynamic", INJECTIVE)
+
+
+def sliding_window(data, axis, window_shape, strides):
+    """Windows of ``data`` over the dimensions from ``axis`` on: [..., number of windows per dimension, ..., the window]."""
+    a, n = normal_axis(axis, len(data.shape)), len(window_shape)
+    w, s = tuple_of(window_shape, n, "window_shape"), tuple_of(strides, n, "strides")
+    if a + n > len(data.shape):
+        raise ValueError(f"sliding_window: {n} dimensions from {a} on, but the data has {len(data.shape)}")
+    counts = [(data.shape[a + i] - w[i]) // s[i] + 1 for i in range(n)]
+
+    def f(*ax):
+        outer, inside = ax[: a + n], ax[a + n : a + 2 * n]
+        return data(*outer[:a], *[o * st + i for o, st, i in zip(outer[a:], s, inside)], *ax[a + 2 * n :])
+
+    return c_compute([*data.shape[:a], *counts, *w, *data.shape[a + n :]], f, "T_sliding_window", INJECTIVE)
+
+
+# ---- order ----
+def searchsorted(sorted_sequence, values, right=False, out_dtype="int64"):
+    """How many elements of the sorted last dimension are smaller than each value (``right``: not larger): the place where it belongs."""
+    k = te.reduce_axis((0, sorted_sequence.shape[-1]), "k")
+    lead = len(sorted_sequence.shape) - 1
+
+    def f(*ax):
+        there, here = sorted_sequence(*ax[:lead], k), values(*ax)
+        before = there <= here if right else there < here
+        return te.sum(before.astype("int32"), axis=k)
+
+    return as_type(c_compute(values.shape, f, "T_searchsorted", COMM_REDUCE), out_dtype)
+
+
+def _matched(source, key, n, name, shape=None):
+    """For each position j the element of ``source`` whose key is j; 0 where there is none."""
+    k = te.reduce_axis((0, n), "k")
+
+    def f(j):
+        keys, value = key(k), source(k)
+        return te.sum(tir.Select(tir.EQ(keys, j), value, tir.const(0, value.dtype)), axis=k)
+
+    return c_compute([n if shape is None else shape], f, name, COMM_REDUCE)
+
+
+def unique(data, is_sorted=True, return_counts=False):
+    """The different elements of a vector of n elements.
+
+    Returns
+    -------
+    list of te.Tensor
+        The elements [n], in ascending order or as they come first; where each is first [n]; of each element of ``data`` the number of its
+        equal [n]; how many there are [1]; with ``return_counts`` how often each is there [n]. All but the first are int32. Of tensors with n
+        elements only so many count as there are different ones.
+    """
+    n = as_const_int(data.shape[0], "the number of elements")
+    order = argsort(data, None, 0, True, "int32")
+    ordered = c_compute([n], lambda i: data(order(i)), "T_unique_sorted", INJECTIVE)
+    starts = c_compute(
+        [n],
+        lambda i: te.if_then_else(i > 0, tir.NE(ordered(i), ordered(te.max(i - 1, 0))), tir.const(True)).astype("int32"),
+        "T_unique_starts",
+        INJECTIVE,
+    )
+    number = cumsum(starts, 0)
+    rank = c_compute([n], lambda i: number(i) - 1, "T_unique_rank", INJECTIVE)
+    first = c_compute([n], lambda i: tir.Select(starts(i) > 0, rank(i), -1), "T_unique_first", INJECTIVE)
+    count = c_compute([1], lambda i: number(n - 1 + i), "T_unique_count", INJECTIVE)
+    k = te.reduce_axis((0, n), "k")
+    values, index = _matched(ordered, first, n, "T_unique_values"), _matched(order, first, n, "T_unique_indices")
+    inverse = _matched(rank, order, n, "T_unique_inverse")
+    counts = c_compute([n], lambda j: te.sum(tir.EQ(rank(k), j).astype("int32"), axis=k), "T_unique_counts", COMM_REDUCE)
+    if not is_sorted:
+        far = c_compute([n], lambda j: tir.Select(j < count(0), index(j), n), "T_unique_far", INJECTIVE)
+        place = argsort(far, None, 0, True, "int32")
+
+        def moved(t):
+            return c_compute([n], lambda j: t(place(j)), "T_unique_moved", INJECTIVE)
+
+        slots = c_compute([n], lambda j: j, "T_unique_slots", INJECTIVE)
+        back = _matched(slots, place, n, "T_unique_back")
+        by_rank = inverse
+        inverse = c_compute([n], lambda i: back(by_rank(i)), "T_unique_inverse_moved", INJECTIVE)
+        values, index, counts = moved(values), moved(index), moved(counts)
+    return [values, index, inverse, count, *([counts] if return_counts else [])]
