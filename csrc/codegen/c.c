@@ -106,6 +106,24 @@ static bool body_end(Gen *g, const Body *b) { /* whether a division by zero has 
   return any;
 }
 
+/* The iterations that a call does. A loop of one store is one that compilers make vectors of, as long as they see how its addresses
+ * advance: not through a cast of its variable. */
+static void iterations(Gen *g, const Stmt *s) {
+  VarId v = s->u.loop.var;
+  const char *ty = gen_type(g, ir_var_info(g->c, v)->type), *name = gen_var(g, v);
+  const Stmt *body = s->u.loop.body;
+  if (body->kind == ST_STORE && ir_type(g->c, body->u.store.value).lanes == 1 && ex_is_int(g->c, s->u.loop.min, 0)) {
+    gen_linef(g, "for (%s %s = (%s)ns_begin; %s < (%s)ns_end; ++%s) {\n", ty, name, ty, name, ty, name);
+    g->indent++;
+    return;
+  }
+  gen_linef(g, "for (int64_t ns_i = ns_begin; ns_i < ns_end; ++ns_i) {\n");
+  g->indent++;
+  gen_linef(g, "const %s %s = (%s)ns_i + ", ty, name, ty);
+  gx(g, s->u.loop.min);
+  sb_puts(g->o, ";\n");
+}
+
 static void outlined(Gen *g, const Stmt *s, const Capture *k, int id) {
   const char *name = g->p->kernel[0].name;
   StrBuf *o = g->o;
@@ -124,13 +142,7 @@ static void outlined(Gen *g, const Stmt *s, const Capture *k, int id) {
   }
   Body body;
   body_begin(g, &body);
-  gen_linef(g, "for (int64_t ns_i = ns_begin; ns_i < ns_end; ++ns_i) {\n");
-  g->indent++;
-  VarId v = s->u.loop.var;
-  const char *ty = gen_type(g, ir_var_info(g->c, v)->type);
-  gen_linef(g, "const %s %s = (%s)ns_i + ", ty, gen_var(g, v), ty);
-  gx(g, s->u.loop.min);
-  sb_puts(g->o, ";\n");
+  iterations(g, s);
   gen_stmt(g, s->u.loop.body);
   sb_puts(g->o, "  }\n");
   g->indent--;

@@ -22,7 +22,8 @@ void rg_self_read(IrCtx *c, ExprId e, void *arg) {
 static void widest(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   int *bytes = arg;
-  if (n->kind == IR_LOAD && n->type.bits / 8 > *bytes) *bytes = n->type.bits / 8;
+  bool counts = n->kind == IR_LOAD || (n->kind == IR_CAST && n->type.code == DT_FLOAT);
+  if (counts && n->type.bits / 8 > *bytes) *bytes = n->type.bits / 8;
 }
 
 /* ---- widening one store ---- */

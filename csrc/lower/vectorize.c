@@ -95,11 +95,12 @@ static bool is_choice(const IrCtx *c, ExprId e) {
   return n->kind == IR_SELECT || (n->kind == IR_CALL && n->sym == IN_IF_THEN_ELSE);
 }
 
-static bool is_place(IrCtx *c, ExprId e, void *arg) {
+static bool compares_places(IrCtx *c, ExprId e, void *arg) {
   const LowWiden *k = arg;
-  if (!is_choice(c, e)) return false;
-  ExprId cond = ir_kid(c, e, 0);
-  return ex_uses_var(c, cond, k->lane) && !low_expr_loads(c, cond);
+  return ir_is_compare(ir_kind(c, e)) && ex_uses_var(c, e, k->lane) && !low_expr_loads(c, e);
+}
+static bool is_place(IrCtx *c, ExprId e, void *arg) {
+  return is_choice(c, e) && ex_any(c, ir_kid(c, e, 0), compares_places, arg);
 }
 
 /* May e be computed where it is not chosen? Reads must lie in their buffers, checks and divisions by zero would tell. Of a choice that is

@@ -129,6 +129,24 @@ static PyObject *dag_str(PyObject *o) {
 
 /* ---- analysis ---- */
 
+/* Of a stage, a number for each one that it reads. */
+typedef enum { COMMON_OUTER, READS, USES } OfEdge;
+static PyObject *edges_of(const PyDag *p, int stage, OfEdge what) {
+  const TeDag *d = p->dag;
+  PyObject *out = PyDict_New();
+  for (int k = 0; out && k < d->n_edges; k++) {
+    const TeEdge *e = &d->edge[k];
+    if (e->consumer != stage) continue;
+    int n = what == COMMON_OUTER ? e->common_outer
+            : what == READS      ? e->n_access
+                                 : te_uses(p->own.ctx, d, stage, e->producer);
+    PyObject *key = PyLong_FromLong(e->producer), *val = PyLong_FromLong(n);
+    if (!key || !val || PyDict_SetItem(out, key, val) < 0) Py_CLEAR(out);
+    PY_DROP(key, val);
+  }
+  return out;
+}
+
 static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
   const PyDag *p = (PyDag *)o;
   static const char *const INNER[] = {NULL, "terms", "results"};
@@ -136,24 +154,21 @@ static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
   PyObject *l = PyList_New(d->n_ops);
   for (int i = 0; l && i < d->n_ops; i++) {
     const TeFlags f = d->flags[i];
-    PyObject *outer = PyDict_New();
-    for (int k = 0; outer && k < d->n_edges; k++) {
-      if (d->edge[k].consumer != i) continue;
-      PyObject *key = PyLong_FromLong(d->edge[k].producer), *val = PyLong_FromLong(d->edge[k].common_outer);
-      if (!key || !val || PyDict_SetItem(outer, key, val) < 0) Py_CLEAR(outer);
-      PY_DROP(key, val);
-    }
+    PyObject *edges[3] = {NULL};
+    bool ok = true;
+    for (int k = 0; ok && k < 3; k++) ok = (edges[k] = edges_of(p, i, (OfEdge)k)) != NULL;
+    if (!ok) PY_DROP(edges[0], edges[1]);
     py_put(&l, i,
-           outer ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:z,s:i,s:N}", "name", d->op[i]->name, "kind",
-                                 d->op[i]->kind == TE_PLACEHOLDER ? "placeholder" : "compute", "is_simple_access",
-                                 f.simple_access ? Py_True : Py_False, "is_strictly_inlineable",
-                                 f.strictly_inlineable ? Py_True : Py_False, "needs_multi_level_tiling",
-                                 f.needs_tiling ? Py_True : Py_False, "is_output", f.is_output ? Py_True : Py_False,
-                                 "has_branch", f.has_branch ? Py_True : Py_False, "has_expensive",
-                                 f.has_expensive ? Py_True : Py_False, "is_large", f.large ? Py_True : Py_False,
-                                 "innermost", INNER[te_innermost(p->own.ctx, d, i)], "beside",
-                                 te_beside(p->own.ctx, d, i), "common_outer_iterators", outer)
-                 : NULL);
+           ok ? Py_BuildValue("{s:s,s:s,s:O,s:O,s:O,s:O,s:O,s:O,s:O,s:z,s:i,s:N,s:N,s:N}", "name", d->op[i]->name,
+                              "kind", d->op[i]->kind == TE_PLACEHOLDER ? "placeholder" : "compute", "is_simple_access",
+                              f.simple_access ? Py_True : Py_False, "is_strictly_inlineable",
+                              f.strictly_inlineable ? Py_True : Py_False, "needs_multi_level_tiling",
+                              f.needs_tiling ? Py_True : Py_False, "is_output", f.is_output ? Py_True : Py_False,
+                              "has_branch", f.has_branch ? Py_True : Py_False, "has_expensive",
+                              f.has_expensive ? Py_True : Py_False, "is_large", f.large ? Py_True : Py_False,
+                              "innermost", INNER[te_innermost(p->own.ctx, d, i)], "beside", te_beside(p->own.ctx, d, i),
+                              "common_outer_iterators", edges[0], "reads", edges[1], "uses", edges[2])
+              : NULL);
   }
   return l;
 }

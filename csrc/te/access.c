@@ -208,6 +208,27 @@ static int neighbours(const TeDag *d, int op, bool readers, int *out) {
 int te_consumers(const TeDag *d, int op, int *out) { return neighbours(d, op, true, out); }
 int te_producers(const TeDag *d, int op, int *out) { return neighbours(d, op, false, out); }
 
+/* Texts in which each such read counts as one node and as two. */
+typedef struct {
+  const TeDag *d;
+  int producer;
+  int32_t counts;
+} Uses;
+static int32_t use(IrCtx *c, ExprId e, void *arg) {
+  const Uses *u = arg;
+  const ExprNode *n = ir_node(c, e);
+  return n->kind == IR_READ && te_dag_op_of(c, u->d, n->sym) == u->producer ? u->counts : 0;
+}
+int te_uses(IrCtx *c, const TeDag *d, int op, int producer) {
+  int32_t nodes[2] = {0};
+  for (int i = 0; i < 2; i++) {
+    Uses u = {d, producer, i + 1};
+    for (int k = 0; k < d->op[op]->n_out && nodes[i] < EX_SIZE_MAX; k++)
+      nodes[i] += ex_size(c, d->op[op]->body[k], use, &u);
+  }
+  return nodes[1] < EX_SIZE_MAX ? nodes[1] - nodes[0] : EX_SIZE_MAX;
+}
+
 /* done[i]: the smallest number over all edges of all paths from i to `to`, -1 without a path. Stage order puts
  * producers first, so walking backwards finds every consumer done. */
 int te_common_outer(const TeDag *d, int from, int to) {

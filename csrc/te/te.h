@@ -98,6 +98,7 @@ int te_consumers(const TeDag *d, int op,
                  int *out); /* direct readers, ascending; returns their number; out may be NULL */
 int te_producers(const TeDag *d, int op, int *out);    /* direct, in reading order */
 int te_common_outer(const TeDag *d, int from, int to); /* over all paths */
+int te_uses(IrCtx *c, const TeDag *d, int op, int producer); /* how often op's text, written out, reads from a producer */
 /* Do all paths from `from` end at `to`, and does each operation on them read the element that it computes? Without `branches` each must
  * have one reader, as the reference asks; x * sigmoid(x) has two. */
 bool te_elementwise_match(const IrCtx *c, const TeDag *d, int from, int to, bool branches);

@@ -122,6 +122,15 @@ row(
 row("cumprod", lambda x: relay.cumprod(x, 1), lambda x: np.cumprod(x, 1), In((2, 37), 0.9, 1.1), types=("float32", "float16"))
 row("cummax", lambda x: relay.cummax(x, 1), lambda x: np.maximum.accumulate(x, 1), In((2, 300)), types=NUMBERS)
 row("cummin", lambda x: relay.cummin(x, 1), lambda x: np.minimum.accumulate(x, 1), In((2, 300)), types=NUMBERS)
+row(
+    "cummax",
+    lambda x: relay.cummax(x, 1, "indices", "int32"),
+    lambda x: np.maximum.accumulate(np.where(x == np.maximum.accumulate(x, 1), np.arange(300), 0), 1),
+    In((2, 300)),
+    types=NUMBERS,
+    title="places",
+)
+row("logcumsumexp", lambda x: relay.logcumsumexp(x, 1), lambda x: np.logaddexp.accumulate(x, 1), In((2, 40)))
 for source, target in (("int8", "int32"), ("float16", "float32"), ("float32", "float64"), ("int32", "int8")):
     row(
         "cumsum",

@@ -186,6 +186,7 @@ like_relay("cumsum", lambda x: topi.cumsum(x, 1))
 like_relay("cumprod", lambda x: topi.cumprod(x, 1))
 like_relay("cummax", lambda x: topi.cummax(x, 1))
 like_relay("cummin", lambda x: topi.cummin(x, 1))
+like_relay("logcumsumexp", lambda x: topi.logcumsumexp(x, 1))
 row(
     "cumsum",
     lambda x: topi.cumsum(x, 1, exclusive=True),

@@ -129,7 +129,7 @@ from .nn.dense import batch_matmul, dense
 from .nn.softmax import log_softmax, softmax
 from .reduction import all, any, argmax, argmin, max, mean, min, sum, variance
 from .reduction import prod_ as prod
-from .scan import cummax, cummin, cumprod, cumsum
+from .scan import cummax, cummin, cumprod, cumsum, logcumsumexp
 from .sort import argsort, sort, topk
 from .transform import (
     arange,

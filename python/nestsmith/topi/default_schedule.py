@@ -22,22 +22,34 @@ _SPACE = 0
 _SHARES = 64  # iterations of a parallel loop that are enough for any number of cores to have about as many
 
 
+_MANY, _AGAIN = 8, 64  # elements that a stage reads; these times how often its reader names it: that are too many to be read there
+
+
 def _inline(state, dag, gpu, wanted):
-    """Inlines what is read element by element; returns the numbers of the stages that stay, those of the operations `wanted` among them."""
+    """Inlines what is read element by element; returns the numbers of the stages that stay, those of the operations `wanted` among them,
+    from the last on."""
     flags, keep = dag.stages(), []
-    for i, op in reversed(list(enumerate(dag.ops))):
-        if op.is_placeholder:
-            continue
+    uses = {p: max([f["uses"][p] for f in flags if p in f["uses"]], default=1) for p in range(len(flags))}
+    wanted = {*wanted, *(t.op for t in dag.tensors)}
+    reads = []  # of each stage, as far as it is inlined
+    for i, op in enumerate(dag.ops):
         f = flags[i]
+        n = sum(k * reads[p] for p, k in f["reads"].items())
         constant = (
             not list(op.input_tensors) and len(op.axis) > 0
         )  # matrices of constants: a tiny stage beats a chain of selects
-        costly = f["has_expensive"] or (f["has_branch"] and not gpu)
-        if f["is_output"] or len(op.reduce_axis) or op.num_outputs > 1 or constant or costly or f["is_large"] or op in wanted:
+        again = n >= _MANY and uses[i] > 1 and n * uses[i] > _AGAIN
+        costly = f["has_expensive"] or (f["has_branch"] and not gpu) or again
+        if op.is_placeholder:
+            n = 1
+        elif f["is_output"] or len(op.reduce_axis) or op.num_outputs > 1 or constant or costly or f["is_large"] or op in wanted:
             keep.append(i)
-        else:
+            n = 1
+        reads.append(n)
+    for i in reversed(range(len(flags))):
+        if i not in keep and not dag.ops[i].is_placeholder:
             state.apply("CI", i)
-    return keep
+    return keep[::-1]
 
 
 def _axes(state, stage):

@@ -1,18 +1,19 @@
-"""Running sums, products, maxima and minima.
+"""Running sums, products, maxima and minima, and running logarithms of sums of exponentials.
 
 Signature::
 
     cumsum(x, axis=None, dtype=None, exclusive=False)          T_cumsum
-    cumprod, cummax, cummin                                    T_cumprod, T_cummax, T_cummin
+    cumprod, logcumsumexp                                      T_cumprod, T_logcumsumexp
+    cummax(x, axis, ret_type="values", dtype="int64")          T_cummax; cummin: T_cummin
 
-``axis`` None: of the flattened tensor. ``exclusive``: without the element itself. 16-bit floats are summed in float32. A maximum
-or minimum is NaN from the first NaN on.
+``axis`` None: of the flattened tensor. ``exclusive``: without the element itself. A maximum or minimum is NaN from the first NaN on.
 
-A row is cut into blocks of 16. A stage combines what lies before an element in its block: up to 16 operands, without branches, so
-that lanes take an element each. The last elements of the blocks are a row of a sixteenth of the length, of which the running
-values without the element itself are found in the same way. A last stage combines both. So an element costs about 18 operations
-on vectors, and the error grows with the number of levels: log16 of the length (blocked scan; G. Blelloch, Prefix sums and
-their applications, 1990). A running sum of up to 128 elements is one reduction per element, with what comes later left out.
+A row is cut into blocks of 16. One stage combines the elements of each block. Their results are a row of a sixteenth of the length, of
+which the running values without the element itself are found in the same way. The last stage combines them with what lies before an
+element in its block: up to 16 operands, of which a mask leaves out those that come later, so that lanes take an element each. So an
+element costs about 2 operations on vectors and two passes over memory (blocked scan; G. Blelloch, Prefix sums and their applications, 1990).
+
+A scan may be of tensors that go together: values and their places, or a maximum and the sum of the exponentials relative to it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from .. import te, tir
 from .elemwise import as_type
 from .transform import reshape
 from .util import (
-    COMM_REDUCE,
     INJECTIVE,
     c_compute,
     get_const_int,
@@ -36,12 +36,86 @@ from .util import (
     sum_type,
 )
 
-_ONE_STAGE, _BLOCK = 128, 16
+_BLOCK = 16
 
 
-class _Kind(NamedTuple):
+def _in_pairs(combine, parts):
+    """Four roundings of a sum of sixteen instead of fifteen."""
+    while len(parts) > 1:
+        parts = [combine(*parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+# ---- what is combined ----
+# `stages(make, blocks)`: the tensors of a scan. make(body) makes one; blocks(*at) is what body(*at) combines: the pair of what lies before
+# the block (None: nothing) and a list of (counts, item), each item a tuple of numbers. `counts` says whether it is one of those to be
+# combined, None if in any case; those that are come first.
+
+
+class _Plain(NamedTuple):
+    """One tensor, of an operation with a neutral element."""
+
     combine: Callable
-    identity: Callable  # of a type
+    neutral: Callable  # of a type
+
+    def stages(self, make, blocks):
+        def body(*at):
+            before, items = blocks(*at)
+            none = self.neutral(items[0][1][0].dtype)
+            y = _in_pairs(self.combine, [x if counts is None else tir.Select(counts, x, none) for counts, (x,) in items])
+            return y if before is None else self.combine(before[0], y)
+
+        return [make(body)]
+
+
+class _Placed(NamedTuple):
+    """Extremes and their places: of equal ones, and of those that are not a number, the last."""
+
+    extreme: _Plain
+
+    def stages(self, make, blocks):
+        def first(before, items):
+            return before and before[:1], [(counts, item[:1]) for counts, item in items]
+
+        (values,) = self.extreme.stages(make, lambda *at: first(*blocks(*at)))
+
+        def place(*at):
+            before, items = blocks(*at)
+            y, found = values(*at), tir.const(-1, items[0][1][1].dtype) if before is None else before[1]
+            for counts, (x, i) in items:
+                here = tir.Or(x == y, x != x) if is_float(x.dtype) else x == y
+                found = tir.Select(here if counts is None else tir.And(counts, here), i, found)
+            return found
+
+        return [values, make(place)]
+
+
+class _LogSumExp:
+    """A maximum, infinities as the extreme finite value, and the sum of exponentials relative to it."""
+
+    def stages(self, make, blocks):
+        def high(*at):
+            before, items = blocks(*at)
+            least = tir.min_value(items[0][1][0].dtype)
+            y = _in_pairs(tir.Max, [x[0] if counts is None else tir.Select(counts, x[0], least) for counts, x in items])
+            return tir.Max(tir.Min(y, tir.max_value(y.dtype)), least if before is None else before[0])
+
+        top = make(high)
+
+        def total(*at):
+            before, items = blocks(*at)
+            m, parts = top(*at), []
+            for counts, (x, *times) in items:
+                y = math.prod(times, start=te.exp(x - m))
+                parts.append(y if counts is None else tir.Select(counts, y, tir.const(0, y.dtype)))
+            y = _in_pairs(_add, parts)
+            return y if before is None else before[1] * te.exp(before[0] - m) + y
+
+        return [top, make(total)]
+
+
+def _add(a, b):
+    return a + b
 
 
 def _extreme(infinity, of_integers):
@@ -49,90 +123,168 @@ def _extreme(infinity, of_integers):
 
 
 _KINDS = {
-    "cumsum": _Kind(lambda a, b: a + b, lambda t: tir.const(0, t)),
-    "cumprod": _Kind(lambda a, b: a * b, lambda t: tir.const(1, t)),
-    "cummax": _Kind(tir.Max, _extreme(-math.inf, tir.min_value)),
-    "cummin": _Kind(tir.Min, _extreme(math.inf, tir.max_value)),
+    "cumsum": _Plain(_add, lambda t: tir.const(0, t)),
+    "cumprod": _Plain(lambda a, b: a * b, lambda t: tir.const(1, t)),
+    "cummax": _Plain(tir.Max, _extreme(-math.inf, tir.min_value)),
+    "cummin": _Plain(tir.Min, _extreme(math.inf, tir.max_value)),
 }
 
 
-def _sum_up_to(x, a, n, exclusive):
-    k = te.reduce_axis((0, n), "k")
-
-    def element(*ax):
-        counts = k.var < ax[a] if exclusive else k.var <= ax[a]
-        return te.sum(tir.Select(counts, x(*ax[:a], k.var, *ax[a + 1 :]), tir.const(0, x.dtype)), axis=k)
-
-    return c_compute(x.shape, element, "T_cumsum", COMM_REDUCE)
+# ---- scans ----
 
 
-def _scan(x, a, kind, exclusive, name):
-    """Running values of ``x``, whose type is that of the result, along axis ``a``."""
-    n, none = get_const_int(x.shape[a]), _KINDS[kind].identity(x.dtype)
-    combine = _KINDS[kind].combine
-    if not n:
-        return x
-    if kind == "cumsum" and n <= _ONE_STAGE:
-        return _sum_up_to(x, a, n, exclusive)
+class _Rows(NamedTuple):
+    """Dimensions outside of the axis and within it."""
 
-    def at(ax, *i):
-        return *ax[:a], *i, *ax[a + 1 :]
+    lead: tuple
+    rest: tuple
 
-    def in_block(*ax):
-        lead, block, j, rest = ax[:a], ax[a], ax[a + 1], ax[a + 2 :]
-        parts = []
-        for k in range(min(_BLOCK, n)):
-            i = block * _BLOCK + k
-            y = x(*lead, i, *rest)
-            y = y if n % _BLOCK == 0 or n < _BLOCK else te.if_then_else(i < n, y, none)
-            parts.append(tir.Select(j >= k, y, none) if k else y)
-        while len(parts) > 1:  # in pairs: four roundings instead of fifteen
-            parts = [combine(*parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
-        return parts[0]
+    def parts(self, at):
+        """Of indices: those of `lead`, that along the axis, those of `rest`, more."""
+        n, m = len(self.lead), len(self.rest)
+        return at[:n], at[n], at[n + 1 : n + 1 + m], at[n + 1 + m :]
 
-    blocks = -(-n // _BLOCK)
-    within = c_compute(at(x.shape, blocks, min(_BLOCK, n)), in_block, f"{name}_within", INJECTIVE)
+    @property
+    def wide(self):
+        """Do lanes find elements side by side within the axis?"""
+        last = self.rest[-1] if self.rest else 1
+        return isinstance(last, int) and any(last % d == 0 for d in range(8, 17))
+
+
+def _combined(kind, rows, n, item, lanes, name):
+    """What the elements of each of n full blocks come to."""
+
+    def blocks(*at):
+        lead, block, rest, _ = rows.parts(at)
+        return None, [(None, item(lead, block * _BLOCK + k, rest)) for k in range(_BLOCK)]
+
+    one = () if rows.wide or lanes else (1,)  # neighbours lie far apart: an axis without lanes
+    tensors = kind.stages(lambda body: c_compute((*rows.lead, n, *rows.rest, *one), body, name, INJECTIVE), blocks)
+    return lambda lead, i, rest: tuple(t(*lead, i, *rest, *(0 for _ in one)) for t in tensors)
+
+
+def _scan(kind, rows, item, n_in, n, exclusive, name, types=()):
+    """The first n running values of n_in items along the axis: tensors of `types` (none: as they are computed), and a function of indices
+    that finds elements. `item` of indices is a tuple of numbers."""
+    width = min(_BLOCK, n)
+    count = -(-n // width)
     before = None
-    if blocks > 1:
-        total = c_compute(
-            at(x.shape, blocks), lambda *ax: within(*at(ax, ax[a], _BLOCK - 1)), f"{name}_block", INJECTIVE
-        )
-        before = _scan(total, a, kind, True, f"{name}_before")
+    if count > 1:
+        sums = _combined(kind, rows, count - 1, item, isinstance(kind, _LogSumExp), f"{name}_block")
+        _, before = _scan(kind, rows, sums, count - 1, count, True, f"{name}_before")
+    flat = rows.wide or (not rows.rest and n % width == 0)  # else the elements of a block are the last axis
+    shape = (*rows.lead, n, *rows.rest) if flat else (*rows.lead, count, *rows.rest, width)
 
-    def element(*ax):
-        block, j = te.floordiv(ax[a], _BLOCK), te.floormod(ax[a], _BLOCK)
-        if exclusive:
-            y = tir.Select(j > 0, within(*at(ax, block, te.max(j - 1, 0))), none)
-        else:
-            y = within(*at(ax, block, j))
-        return y if before is None else combine(before(*at(ax, block)), y)
+    def split(i):
+        return (te.floordiv(i, width), te.floormod(i, width)) if count > 1 else (0, i)
 
-    return c_compute(x.shape, element, name, INJECTIVE)
+    def blocks(*at):
+        lead, block, rest, j = rows.parts(at)
+        block, j = split(block) if flat else (block, j[0])
+        items = []
+        for k in range(width - exclusive):
+            i = block * width + k
+            i = i if width * count - exclusive <= n_in else te.min(i, n_in - 1)  # one that does not count
+            items.append((j > k if exclusive else j >= k if k else None, item(lead, i, rest)))
+        return before and before(lead, block, rest), items
+
+    left = list(types)
+
+    def make(body):
+        dtype = left.pop(0) if left else None
+        f = body if dtype is None else lambda *at: tir.Cast(dtype, body(*at))
+        return c_compute(shape, f, name if flat else f"{name}_blocks", INJECTIVE)
+
+    tensors = kind.stages(make, blocks)
+
+    def find(lead, i, rest):
+        block, j = split(i)
+        at = (*lead, i, *rest) if flat else (*lead, block, *rest, j)
+        return tuple(t(*at) for t in tensors)
+
+    return tensors if flat else None, find
 
 
-def _running(kind, x, axis, dtype, exclusive):
+def _running(kind, x, a, item, exclusive, name, types=(), last=None):
+    """The tensors of a scan of x along axis a. `last`: what an element is of what is found for it."""
+    shape = get_const_tuple(x.shape)
+    rows, n = _Rows(shape[:a], shape[a + 1 :]), get_const_int(x.shape[a])
+    tensors, find = _scan(kind, rows, item, n, n, exclusive, f"{name}_parts" if last else name, types)
+    if tensors and not last:
+        return tensors
+
+    def found(which):
+        def element(*at):
+            lead, i, rest, _ = rows.parts(at)
+            return last(*find(lead, i, rest)) if last else find(lead, i, rest)[which]
+
+        return element
+
+    return [c_compute(shape, found(k), name, INJECTIVE) for k in range(1 if last else len(types))]
+
+
+def _row(x, axis):
     if axis is None:
-        x, axis = reshape(x, (prod(get_const_tuple(x.shape)),)), 0
+        return reshape(x, (prod(get_const_tuple(x.shape)),)), 0
+    return x, normal_axis(axis, len(x.shape))
+
+
+def _folded(kind, x, axis, dtype, exclusive, acc):
+    x, a = _row(x, axis)
     dtype = dtype or x.dtype
-    acc = sum_type(dtype) if kind in ("cumsum", "cumprod") else dtype
-    return as_type(_scan(as_type(x, acc), normal_axis(axis, len(x.shape)), kind, exclusive, f"T_{kind}"), dtype)
+    acc, n = acc or sum_type(dtype), get_const_int(x.shape[a])
+    if not n:
+        return as_type(x, dtype)
+    exclusive = bool(exclusive)
+    if exclusive and n == 1:
+        return c_compute(x.shape, lambda *at: _KINDS[kind].neutral(dtype), f"T_{kind}", INJECTIVE)
+    item = lambda lead, i, rest: (x(*lead, i, *rest).astype(acc),)  # noqa: E731
+    return _running(_KINDS[kind], x, a, item, exclusive, f"T_{kind}", (dtype,))[0]
 
 
-def cumsum(x, axis=None, dtype=None, exclusive=False):
-    """The sums of the elements up to each one along a dimension, in ``dtype`` (default: that of ``x``)."""
-    return _running("cumsum", x, axis, dtype, exclusive)
+def cumsum(x, axis=None, dtype=None, exclusive=False, acc=None):
+    """The sums of the elements up to each one along a dimension, in ``dtype`` (default: that of ``x``). They are formed in ``acc``
+    (default: ``dtype``, float32 for floats of 16 bits)."""
+    return _folded("cumsum", x, axis, dtype, exclusive, acc)
 
 
-def cumprod(x, axis=None, dtype=None, exclusive=False):
-    """The products of the elements up to each one along a dimension, in ``dtype`` (default: that of ``x``)."""
-    return _running("cumprod", x, axis, dtype, exclusive)
+def cumprod(x, axis=None, dtype=None, exclusive=False, acc=None):
+    """The products of the elements up to each one along a dimension, in ``dtype`` (default: that of ``x``). They are formed in ``acc``
+    (default: ``dtype``, float32 for floats of 16 bits)."""
+    return _folded("cumprod", x, axis, dtype, exclusive, acc)
 
 
-def cummax(x, axis):
-    """The largest of the elements up to each one along a dimension."""
-    return _running("cummax", x, axis, None, False)
+def _most(name, x, axis, ret_type, dtype):
+    a = normal_axis(axis, len(x.shape))
+    if ret_type == "values":
+        if not get_const_int(x.shape[a]):
+            return x
+        return _running(_KINDS[name], x, a, lambda lead, i, rest: (x(*lead, i, *rest),), False, f"T_{name}", (x.dtype,))[0]
+    if not get_const_int(x.shape[a]):
+        out = [x, as_type(x, dtype)]
+    else:
+        item = lambda lead, i, rest: (x(*lead, i, *rest), tir.Cast("int32", i))  # noqa: E731
+        out = _running(_Placed(_KINDS[name]), x, a, item, False, f"T_{name}", (x.dtype, dtype))
+    return out if ret_type == "both" else out[1]
 
 
-def cummin(x, axis):
-    """The smallest of the elements up to each one along a dimension."""
-    return _running("cummin", x, axis, None, False)
+def cummax(x, axis, ret_type="values", dtype="int64"):
+    """The largest of the elements up to each one along a dimension: ``ret_type`` ``"values"``, ``"indices"`` (of type ``dtype``; of equal
+    ones and of those that are not a number, the last) or ``"both"``, a list."""
+    return _most("cummax", x, axis, ret_type, dtype)
+
+
+def cummin(x, axis, ret_type="values", dtype="int64"):
+    """The smallest of the elements up to each one along a dimension; see :func:`cummax`."""
+    return _most("cummin", x, axis, ret_type, dtype)
+
+
+def logcumsumexp(x, axis):
+    """The logarithms of the sums of the exponentials of the elements up to each one along a dimension."""
+    a, dtype = normal_axis(axis, len(x.shape)), x.dtype
+    if not get_const_int(x.shape[a]):
+        return x
+    acc = sum_type(dtype)
+    item = lambda lead, i, rest: (x(*lead, i, *rest).astype(acc),)  # noqa: E731
+    last = lambda m, s: (m + tir.log1p(s - tir.const(1, acc))).astype(dtype)  # noqa: E731
+    return _running(_LogSumExp(), x, a, item, False, "T_logcumsumexp", last=last)[0]

@@ -11,15 +11,10 @@ from ..ty import Any, TensorType, TupleType
 from . import layout as layouts
 from .registry import FOLLOW, NEVER, OPAQUE, call, norm_axis, register, tensor
 
-__all__ = ["argsort", "cummax", "cummin", "cumprod", "cumsum", "topk"]
+__all__ = ["argsort", "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "topk"]
 
 
-_RUNNING = {
-    "cumsum": (np.add, 0),
-    "cumprod": (np.multiply, 1),
-    "cummax": (np.maximum, None),
-    "cummin": (np.minimum, None),
-}
+_FOLDED = {"cumsum": (np.add, 0), "cumprod": (np.multiply, 1)}
 
 
 def _running_infer(attrs, types):
@@ -31,31 +26,35 @@ def _running_infer(attrs, types):
     return TensorType(t.shape, dtype)
 
 
-def _register_running(name):
-    ufunc, first = _RUNNING[name]
+def _formed_in(dtype, target):
+    """Float32 sums and products are formed in float64 on CPUs and in float32 on GPUs, where float64 may be slow or missing."""
+    return "float64" if dtype == "float32" and "gpu" not in target.keys else None
+
+
+def _register_folded(name):
+    ufunc, first = _FOLDED[name]
 
     def evaluate(attrs, x):
         dtype = attrs.dtype or str(x.dtype)
         x, axis = (x.reshape(-1), 0) if attrs.axis is None else (x, attrs.axis)
-        out = ufunc.accumulate(x.astype(sum_type(dtype) if first is not None else dtype), axis)
+        out = ufunc.accumulate(x.astype("float64" if dtype == "float32" else sum_type(dtype)), axis)
         if attrs.exclusive:  # not out - x, which rounds
             out = np.roll(out, 1, axis)
             np.moveaxis(out, axis, 0)[:1] = first
         return out.astype(dtype)
 
     def loops(a, x, c, t):
-        if first is None:
-            return getattr(topi, name)(x[0], a.axis)
-        return getattr(topi, name)(x[0], a.axis, c.checked_type.dtype, a.exclusive)
+        dtype = c.checked_type.dtype
+        return getattr(topi, name)(x[0], a.axis, dtype, a.exclusive, _formed_in(dtype, t))
 
     register(name, OPAQUE, _running_infer, evaluate, layout=layouts.along_axis, colour=NEVER, loops=loops)
 
 
-for _name in _RUNNING:
-    _register_running(_name)
+for _name in _FOLDED:
+    _register_folded(_name)
 
 
-def _running(name, data, axis, dtype="", exclusive=False):
+def _folded(name, data, axis, dtype, exclusive):
     return call(
         name, [data], axis=None if axis is None else int(axis), dtype=dtype or "", exclusive=bool(exclusive)
     )  # fmt: skip
@@ -64,23 +63,85 @@ def _running(name, data, axis, dtype="", exclusive=False):
 def cumsum(data, axis=None, dtype=None, exclusive=False):
     """Running sum along `axis` (None: of the flattened tensor), in `dtype` (None: that of the data); `exclusive`: without
     the element itself."""
-    return _running("cumsum", data, axis, dtype, exclusive)
+    return _folded("cumsum", data, axis, dtype, exclusive)
 
 
 def cumprod(data, axis=None, dtype=None, exclusive=False):
     """Running product along `axis` (None: of the flattened tensor), in `dtype` (None: that of the data); `exclusive`: without
     the element itself."""
-    return _running("cumprod", data, axis, dtype, exclusive)
+    return _folded("cumprod", data, axis, dtype, exclusive)
 
 
-def cummax(data, axis):
-    """Running maximum along `axis`; NaN from the first NaN on."""
-    return _running("cummax", data, axis)
+def _pick(ret_type, values, indices):
+    return {"both": [values, indices], "values": values, "indices": indices}[ret_type]
 
 
-def cummin(data, axis):
-    """Running minimum along `axis`; NaN from the first NaN on."""
-    return _running("cummin", data, axis)
+def _most_infer(attrs, types):
+    t = tensor(types, 0)
+    norm_axis(attrs.axis, len(t.shape))
+    out = _pick(attrs.ret_type, t, TensorType(t.shape, attrs.dtype))
+    return TupleType(out) if attrs.ret_type == "both" else out
+
+
+def _register_most(name, ufunc):
+    def evaluate(attrs, x):
+        values = ufunc.accumulate(x, attrs.axis)
+        shape = [-1 if a == attrs.axis % x.ndim else 1 for a in range(x.ndim)]
+        here = np.where((x == values) | (x != x), np.arange(x.shape[attrs.axis]).reshape(shape), 0)
+        return _pick(attrs.ret_type, values, np.maximum.accumulate(here, attrs.axis).astype(attrs.dtype))
+
+    def loops(a, x, c, t):
+        return getattr(topi, name)(x[0], a.axis, a.ret_type, a.dtype)
+
+    register(name, OPAQUE, _most_infer, evaluate, layout=layouts.along_axis, colour=NEVER, loops=loops)
+
+
+_register_most("cummax", np.maximum)
+_register_most("cummin", np.minimum)
+
+
+def _most(name, data, axis, ret_type, dtype):
+    check.one_of_names("ret_type", ret_type, ("values", "indices", "both"))
+    out = call(name, [data], axis=int(axis), ret_type=ret_type, dtype=dtype)
+    return TupleWrapper(out, 2) if ret_type == "both" else out
+
+
+def cummax(data, axis, ret_type="values", dtype="int64"):
+    """Running maximum along `axis`; NaN from the first NaN on. `ret_type`: ``"values"``, ``"indices"`` (of type `dtype`; of equal ones and
+    of those that are NaN, the last) or ``"both"``."""
+    return _most("cummax", data, axis, ret_type, dtype)
+
+
+def cummin(data, axis, ret_type="values", dtype="int64"):
+    """Running minimum along `axis`; see `cummax`."""
+    return _most("cummin", data, axis, ret_type, dtype)
+
+
+def _logcumsumexp(attrs, x):
+    with np.errstate(invalid="ignore"):
+        return np.logaddexp.accumulate(x.astype("float64"), attrs.axis).astype(x.dtype)
+
+
+def _same_along_axis(attrs, types):
+    t = tensor(types, 0)
+    norm_axis(attrs.axis, len(t.shape))
+    return t
+
+
+register(
+    "logcumsumexp",
+    OPAQUE,
+    _same_along_axis,
+    _logcumsumexp,
+    layout=layouts.along_axis,
+    colour=NEVER,
+    loops=lambda a, x, c, t: topi.logcumsumexp(x[0], a.axis),
+)
+
+
+def logcumsumexp(data, axis):
+    """Logarithm of the running sum of exponentials along `axis`."""
+    return call("logcumsumexp", [data], axis=int(axis))
 
 
 def _count(attrs, shape, axis):

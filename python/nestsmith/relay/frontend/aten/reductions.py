@@ -11,7 +11,7 @@ from ....numerics import is_float
 from ... import op as relay
 from ...expr import Expr
 from .. import common as c
-from ..values import arange, array, dtype_of, rank_of, shape_of
+from ..values import array, dtype_of, rank_of, shape_of
 from .promotion import STEPS, Types, promoted
 from .table import ATEN, aten, listed, scaled, with_axis
 
@@ -219,11 +219,7 @@ def _cumprod(x, dim, dtype=None):
 
 @aten("logcumsumexp")
 def _logcumsumexp(x, dim):
-    def both(a, b):
-        high, far = relay.maximum(a[0], b[0]), relay.negative(relay.abs(relay.subtract(a[0], b[0])))
-        return [relay.add(high, relay.log(relay.add(c.scalar(1, high), relay.exp(far))))]
-
-    return c.running([x], dim % rank_of(x), both)[0] if rank_of(x) else x
+    return relay.logcumsumexp(x, dim % rank_of(x)) if rank_of(x) else x
 
 
 def _running_most(extreme):
@@ -231,17 +227,8 @@ def _running_most(extreme):
         """Extremes and their places: of equal ones, and of those that are no number, the last."""
         if not rank_of(x):
             return [x, array(0, "int64")]
-        axis, kind = dim % rank_of(x), dtype_of(x)
-        if not shape_of(x)[axis]:
-            return [x, array(np.zeros(shape_of(x)), "int64")]
-        x = relay.cast(x, "int8") if kind == "bool" else x
-        y = extreme(x, axis)
-        here = relay.equal(x, y)
-        if is_float(kind):
-            here = relay.logical_or(here, relay.not_equal(x, x))
-        lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
-        places = array(arange(shape_of(x)[axis]).reshape(lift), "int32")
-        return [c.cast(y, kind), relay.cast(relay.cummax(relay.where(here, places, array(-1, "int32")), axis), "int64")]
+        values, places = extreme(relay.cast(x, "int8") if dtype_of(x) == "bool" else x, dim % rank_of(x), "both", "int64")
+        return [c.cast(values, dtype_of(x)), places]
 
     return convert
 
