@@ -79,6 +79,12 @@ MINUTES ?= 6
 test-tenth: setup
 	@$(MAKE) --no-print-directory -s -j2 ext
 	@.ci/timed "tenth $(TENTH)" env $(PYTEST) -n 2 --dist worksteal --tenth $(TENTH) --minutes $(MINUTES) tests
+# TVM's own unit tests, with the package's name replaced: PEER is a checkout of TVM v0.14, or an archive of its tests
+PEER ?=
+peer-tests: setup
+	@$(MAKE) --no-print-directory -s -j2 ext
+	$(PY) tests/peer/run.py $(PEER) $(PEERFLAGS)
+.PHONY: peer-tests
 # missingReturn: the compilers check it, and cppcheck does not see Python.h (Py_RETURN_NONE and the like)
 CPPCHECK := cppcheck -q --error-exitcode=1 --inline-suppr --enable=warning,portability --suppress=missingInclude \
   --suppress=missingReturn '-DcJSON_ArrayForEach(e,a)=for(e=(a)->child;e;e=e->next)' -Icsrc -j2

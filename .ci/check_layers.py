@@ -18,19 +18,19 @@ RUNTIME = {"base", "program", "device", "graph"}  # a house of its own: it is li
 # The longest prefix of a module's name decides; "" is the package itself.
 PYTHON = {
     "_core": -1, "_absent": 0, "_load": 0, "_version": 0, "check": 0, "error": 0, "files": 0, "forks": 0, "numerics": 0, "registry": 0, "states": 0,
-    "structure": 0, "testing": 0,
+    "structure": 0,
     "_ffi": 1, "script": 1, "compiling": 1, "contrib": 1, "runtime.device": 1, "tir": 1,
     "arith": 2, "target": 2, "te": 2,
     "runtime": 3, "topi": 3,
-    "cluster": 4, "contrib.graph_executor": 4, "driver": 4, "nd": 4,
-    "contrib.graph_runtime": 5, "rpc": 5, "relay": 5,
+    "cluster": 4, "contrib.graph_executor": 4, "contrib.nvcc": 4, "driver": 4, "nd": 4,
+    "contrib.graph_runtime": 5, "contrib.debugger": 5, "rpc": 5, "relay": 5,
     "ir": 6, "transform": 6, "contrib.target": 6, "auto_scheduler": 6,
     "autotvm": 7,
     "topi.per_target": 8, "topi.adreno": 9, "topi.arm_cpu": 9, "topi.bifrost": 9, "topi.cuda": 9, "topi.generic": 9, "topi.gpu": 9, "topi.hexagon": 9,
     "topi.hls": 9, "topi.intel_graphics": 9, "topi.mali": 9, "topi.rocm": 9, "topi.x86": 9,
-    "compiled": 8, "pretrain": 8,
+    "compiled": 8, "pretrain": 8, "testing": 8,
     "": 9,
-    "__main__": 10, "demo": 10, "doctor": 10, "dynamo": 10, "exec": 10, "log": 10,
+    "__main__": 10, "demo": 10, "doctor": 10, "dynamo": 10, "exec": 10, "log": 10, "support": 10,
 }  # fmt: skip
 EXAMINERS = ("doctor",)  # say themselves what cannot be imported
 

@@ -86,7 +86,7 @@ static const Row ROWS[] = {
 char *isa_note(Arena *a) {
   StrBuf b;
   sb_init(&b, a);
-  sb_puts(&b, "\n__attribute__((used, visibility(\"default\"))) const char " ISA_NOTE "[] = \"\"\n");
+  sb_puts(&b, "\n__attribute__((used, weak, visibility(\"default\"))) const char " ISA_NOTE "[] = \"\"\n");
   for (int i = 0; i < NS_COUNT(ROWS); i++) sb_printf(&b, "#ifdef %s\n\" %s\"\n#endif\n", ROWS[i].macro, ROWS[i].name);
   sb_puts(&b, ";\n");
   return sb_str(&b);

@@ -22,7 +22,7 @@ static bool read_only(const Gen *g, BufferId b) {
 
 /* const T *restrict NAME = aligned FROM; */
 static void pointer(Gen *g, BufferId b, const char *from) {
-  const char *ty = gen_storage(g, dtype_lanes(ir_buffer(g->c, b)->type, 1)), *cv = read_only(g, b) ? "const " : "";
+  const char *ty = gen_buffer_storage(g, b), *cv = read_only(g, b) ? "const " : "";
   gen_linef(g, "%s%s *restrict %s = (%s%s *)__builtin_assume_aligned(%s, %d);\n", cv, ty, gen_buf(g, b), cv, ty, from,
             PROGRAM_ALIGN);
 }
@@ -75,8 +75,7 @@ static void env_struct(Gen *g, const Capture *k, int id) {
   sb_printf(g->o, "struct %s_env%d {", g->p->kernel[0].name, id);
   for (int i = 0; i < k->bufs.len; i++) {
     BufferId b = k->bufs.at[i];
-    sb_printf(g->o, " %s%s *%s;", read_only(g, b) ? "const " : "",
-              gen_storage(g, dtype_lanes(ir_buffer(g->c, b)->type, 1)), gen_buf(g, b));
+    sb_printf(g->o, " %s%s *%s;", read_only(g, b) ? "const " : "", gen_buffer_storage(g, b), gen_buf(g, b));
   }
   for (int i = 0; i < k->vars.len; i++)
     sb_printf(g->o, " %s %s;", gen_type(g, ir_var_info(g->c, k->vars.at[i])->type), gen_var(g, k->vars.at[i]));
@@ -185,7 +184,7 @@ const char *gen_c_alloc(Gen *g, BufferId b, bool work) {
   const IrBuffer *info = ir_buffer(g->c, b);
   if (work) return NULL;
   DType t = dtype_lanes(info->type, 1);
-  const char *ty = gen_storage(g, t), *name = gen_buf(g, b);
+  const char *ty = gen_buffer_storage(g, b), *name = gen_buf(g, b);
   int64_t n;
   bool fixed = info->size && ex_const_int(g->c, info->size, &n);
   gen_line(g);

@@ -350,7 +350,10 @@ void gen_load(Gen *g, BufferId b, ExprId index) {
   bool small = gen_is_small_float(t), flag = dtype_is_bool(t);
   if (small) sb_printf(g->o, "%s(", gen_small_float(g, t, false));
   if (flag) sb_putc(g->o, '(');
+  const char *cast = gen_signed_again(g, b);
+  sb_printf(g->o, *cast ? "(%s" : "%s", cast);
   gen_element(g, b, index);
+  if (*cast) sb_putc(g->o, ')');
   if (flag) sb_puts(g->o, " != 0)");
   if (small) sb_putc(g->o, ')');
 }

@@ -71,6 +71,8 @@ void gen_var_as(Gen *g, VarId v, const char *text); /* v prints as text */
 /* types.c */
 const char *gen_type(Gen *g, DType t);                                                  /* of a value in registers */
 const char *gen_storage(Gen *g, DType t);                                               /* of an element in memory */
+const char *gen_buffer_storage(Gen *g, BufferId b);                                     /* the same of this buffer */
+const char *gen_signed_again(Gen *g, BufferId b); /* the cast of an element of b to its type, "" if it has it in memory */
 const char *gen_vec_storage(Gen *g, DType t, int lanes, int lane, const char **access); /* NULL: no such vector */
 bool gen_is_small_float(DType t); /* 16-bit floats: stored as such, computed in float32 */
 const char *gen_small_float(Gen *g, DType t, bool store); /* the function that makes float32 of one's bits, or its bits */

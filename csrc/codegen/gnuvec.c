@@ -209,7 +209,7 @@ static void declare_piece(Pieces *p, int64_t at, int lanes) {
   if (mapu_get(&g->piece_name, key, -1) >= 0) return;
   const char *name = gen_fresh(g, arena_printf(g->a, "%s_%lld", ir_buffer(g->c, p->b)->name, (long long)at));
   vec_note(g->a, &g->names, name, &g->piece_name, key);
-  gen_linef(g, "%s %s;\n", lanes > 1 ? gen_vector_type(g, t, lanes) : gen_storage(g, t), name);
+  gen_linef(g, "%s %s;\n", lanes > 1 ? gen_vector_type(g, t, lanes) : gen_buffer_storage(g, p->b), name);
 }
 /* CPUs: pieces are as wide as they are used. GPUs: elements, however many are used at once. */
 static void declare(Pieces *p, ExprId index) {

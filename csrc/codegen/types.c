@@ -43,6 +43,25 @@ const char *gen_storage(Gen *g, DType t) {
   const char *own = row(g, t)->storage[g->t->kind];
   return own ? own : gen_type(g, t);
 }
+/* C: signed integers that a program keeps to itself are unsigned in memory. Their sums are formed unsigned, and gcc 12 drops half of the
+ * terms of two such sums side by side, if the variables that they go to are signed (-O2, four lanes). */
+static bool kept_unsigned(const Gen *g, BufferId b) {
+  DType t = ir_buffer(g->c, b)->type;
+  if (g->t->kind != TG_CPU || t.code != DT_INT || t.bits < 32) return false;
+  for (int i = 0; i < g->p->f.n_args; i++)
+    if (g->p->f.arg[i] == b) return false;
+  for (int i = 0; i < g->p->n_work; i++)
+    if (g->p->work[i] == b) return false;
+  return true;
+}
+const char *gen_buffer_storage(Gen *g, BufferId b) {
+  DType t = dtype_lanes(ir_buffer(g->c, b)->type, 1);
+  if (kept_unsigned(g, b)) t.code = DT_UINT;
+  return gen_storage(g, t);
+}
+const char *gen_signed_again(Gen *g, BufferId b) {
+  return kept_unsigned(g, b) ? arena_printf(g->a, "(%s)", gen_type(g, dtype_lanes(ir_buffer(g->c, b)->type, 1))) : "";
+}
 bool gen_is_small_float(DType t) { return t.bits == 16 && dtype_is_float(t); }
 
 const char *gen_vec_storage(Gen *g, DType t, int lanes, int lane, const char **access) {

@@ -212,7 +212,7 @@ void gen_vector_let(Gen *g, const Stmt *s) {
   if (g->t->kind == TG_CPU) {
     BufferId b = ir_array(g->c, base, scalar, SC_LOCAL, t.lanes, true);
     ExprId idx = ex_ramp(g->c, ex_i32(g->c, 0), ex_i32(g->c, 1), t.lanes);
-    gen_linef(g, "%s %s[%d] __attribute__((aligned(64)));\n", gen_storage(g, scalar), gen_buf(g, b), t.lanes);
+    gen_linef(g, "%s %s[%d] __attribute__((aligned(64)));\n", gen_buffer_storage(g, b), gen_buf(g, b), t.lanes);
     vec_push(g->a, &g->live_buf, b);
     Stmt *st = st_store(g->c, b, 1, &idx, s->u.let.value);
     gen_vector_store(g, st);

@@ -131,11 +131,17 @@ def _text(path):
     return "<root>" + "".join(reversed(names))
 
 
+def _close(x, y):
+    """Whether two tokens are numbers that differ by rounding only: 1e-5 as float32 is 1e-5."""
+    both = (x, y)
+    return all(isinstance(t, tuple) and t[0] == "number" and isinstance(t[1], float) for t in both) and abs(x[1] - y[1]) <= 1e-9
+
+
 def first_difference(a, b, map_free_vars=False):
     """None if two objects are equal in structure, else the path to the first difference and what is there on both sides."""
     left, right = tokens(a, map_free_vars), tokens(b, map_free_vars)
     for (x, path), (y, _) in zip(left, right):
-        if x != y:
+        if x != y and not _close(x, y):
             return _text(path), x, y
     return None
 
@@ -145,5 +151,7 @@ def digest(x, map_free_vars=False):
     object, or with `map_free_vars` by where it is met."""
     h = hashlib.sha256()
     for token, _ in tokens(x, map_free_vars):
+        if token[:1] == ("number",) and isinstance(token[1], float):
+            token = "number", round(token[1], 7)
         h.update(repr(token).encode() + b"\n")
     return int.from_bytes(h.digest()[:8], "little", signed=True)

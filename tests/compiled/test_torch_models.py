@@ -1,4 +1,4 @@
-"""Networks of torchvision and transformers through ``torch.compile(model, backend="nestsmith")``, whose sizes vary from call to call."""
+"""Networks of torchvision, timm and transformers through ``torch.compile(model, backend="nestsmith")``, whose sizes vary from call to call."""
 
 import copy
 import warnings
@@ -19,7 +19,7 @@ from nestsmith.relay.frontend import torch_caches  # noqa: E402
 SIZES = ((2, 6), (3, 8), (4, 5))
 NAMES = [
     *list(tiny.CAUSAL)[::2], *list(tiny.ENCODERS)[::2], *list(tiny.PAIRS)[::3], *list(tiny.IMAGES)[::2], "WhisperForConditionalGeneration",
-    "SiglipModel", *tiny.VISION,
+    "SiglipModel", *tiny.VISION, *tiny.TIMM,
 ]  # fmt: skip
 
 
@@ -35,13 +35,17 @@ def described(values):
 
 def made(name):
     """(model, function of batch and length that makes keywords)"""
+    if name in tiny.TIMM:
+        pytest.importorskip("timm")
+        model, side = tiny.of_timm(name)
+        return model, lambda batch, _: images(batch, side)
     if name in tiny.VISION:
-        return tiny.of_torchvision(name), lambda batch, _: {"x": torch.randn(batch, 3, 64, 64)} if name == "squeezenet" else images(batch)
+        return tiny.of_torchvision(name), lambda batch, _: images(batch, 64 if name == "squeezenet" else 32)
     return tiny.of_transformers(name), lambda batch, length: tiny.inputs_of(name, batch, length)
 
 
-def images(batch):
-    return {"x": torch.randn(batch, 3, 32, 32)}
+def images(batch, side=32):
+    return {"x": torch.randn(batch, 3, side, side)}
 
 
 def compare(model, call, sizes=SIZES, training=False):

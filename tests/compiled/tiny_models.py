@@ -169,3 +169,26 @@ def of_torchvision(name, seed=0):
     """A model in evaluation mode."""
     torch.manual_seed(seed)
     return _vision()[name]().eval()
+
+
+# timm: architecture: (fields, side of its images)
+TIMM = {
+    "vit_tiny_patch16_224": ({"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}, 32),
+    "deit_tiny_distilled_patch16_224": ({"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}, 32),
+    "eva02_tiny_patch14_224": ({"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}, 32),
+    "swin_tiny_patch4_window7_224": (
+        {"img_size": 32, "patch_size": 4, "window_size": 4, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}, 32),
+    "cait_xxs24_224": ({"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}, 32),
+    "xcit_nano_12_p16_224": ({"img_size": 32, "embed_dim": 16, "depth": 1, "num_heads": 2}, 32),
+    "repvgg_a0": ({}, 32), "nf_regnet_b0": ({}, 32), "regnety_002": ({}, 32), "starnet_s1": ({}, 32), "mambaout_femto": ({}, 64),
+    "mobilevit_xxs": ({}, 64),
+}  # fmt: skip
+
+
+def of_timm(name, seed=0):
+    """A model in evaluation mode, and the side of its images."""
+    import timm
+
+    fields, side = TIMM[name]
+    torch.manual_seed(seed)
+    return timm.create_model(name, num_classes=5, **fields).eval(), side

@@ -348,6 +348,9 @@ def _layout(value):
     """(axes from the outermost in memory on, strides) of a tensor; no axes if it has gaps or overlaps."""
     shape, stride = value.shape, value.stride()
     order = sorted(range(len(shape)), key=lambda a: -stride[a] if shape[a] > 1 else -max(stride, default=0))
+    long = [a for a in order if shape[a] > 1]
+    if long == sorted(long):  # axes of one element lie anywhere: such a tensor is not permuted
+        order = list(range(len(shape)))
     step = 1
     for a in reversed(order):
         if shape[a] > 1:

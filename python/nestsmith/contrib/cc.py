@@ -9,7 +9,10 @@ import subprocess
 
 from nestsmith import _core
 
-__all__ = ["create_shared", "create_executable", "cross_compiler", "get_cc", "compile_object", "compiler_for"]
+__all__ = [
+    "compile_object", "compiler_for", "create_executable", "create_shared", "create_staticlib", "cross_compiler", "get_cc",
+    "get_target_by_dump_machine",
+]  # fmt: skip
 
 
 def get_cc():
@@ -62,13 +65,31 @@ def create_executable(output, objects, options=None, cc=None):
     _link(output, objects, options, cc, [])
 
 
+def create_staticlib(output, inputs, ar=None):
+    """Packs objects into a static library. Raises `RuntimeError` with the archiver's output."""
+    inputs = [inputs] if isinstance(inputs, str) else list(inputs)
+    _run([ar or "ar", "qcs", os.fspath(output), *map(os.fspath, inputs)])
+
+
+create_staticlib.output_format = "a"  # type: ignore[attr-defined]
+
+
+def get_target_by_dump_machine(compiler):
+    """A function that returns the triple for which a compiler makes programs, None if it does not say."""
+
+    def triple():
+        try:
+            done = subprocess.run([*_words(compiler), "-dumpmachine"], capture_output=True, text=True, check=False)
+        except OSError:
+            return None
+        return done.stdout.strip() or None
+
+    return triple
+
+
 def machine(cc):
     """The machine for which a compiler makes programs ("x86_64"); "" if it does not say."""
-    try:
-        done = subprocess.run([*_words(cc), "-dumpmachine"], capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip().split("-")[0] if done.returncode == 0 else ""
+    return (get_target_by_dump_machine(cc)() or "").split("-")[0]
 
 
 def compile_object(output, source, options=None, cc=None, target=None):

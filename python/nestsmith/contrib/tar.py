@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tarfile
 
-__all__ = ["tar", "untar"]
+__all__ = ["normalize_file_list_by_unpacking_tars", "tar", "untar"]
 
 
 def tar(output, files, options=None):
@@ -33,3 +33,17 @@ def untar(tar_file, directory):
         archive.extractall(directory, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(
             directory
         )
+
+
+def normalize_file_list_by_unpacking_tars(temp, file_list):
+    """The files, archives among them replaced by what is in them, unpacked into folders of ``temp``, a `utils.TempDirectory`."""
+    out = []
+    for number, path in enumerate(file_list):
+        if not path.endswith(".tar"):
+            out.append(path)
+            continue
+        folder = temp.relpath(f"tar{number}")
+        os.makedirs(folder, exist_ok=True)
+        untar(path, folder)
+        out += [os.path.join(folder, f) for f in sorted(os.listdir(folder))]
+    return out

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
 import weakref
 
-__all__ = ["TempDirectory", "tempdir"]
+__all__ = ["FileLock", "TempDirectory", "filelock", "is_source_path", "tempdir", "which"]
 
 
 class TempDirectory:
@@ -50,3 +51,36 @@ class TempDirectory:
 def tempdir(custom_path=None, keep_for_debug=False):
     """A new `TempDirectory`; an existing path is used as it is and deleted at the end."""
     return TempDirectory(custom_path, keep_for_debug)
+
+
+class FileLock:
+    """A lock by a file: held until `release`, or as long as the object lives; other processes wait."""
+
+    def __init__(self, path):
+        self._file = open(path, "w", encoding="utf-8")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def release(self):
+        """Lets others in. May be called again."""
+        self._file.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.release()
+
+
+def filelock(path):
+    """A `FileLock`."""
+    return FileLock(path)
+
+
+def is_source_path(path):
+    """Whether a file is named as a source text."""
+    return os.path.splitext(path)[1] in (".c", ".cc", ".cpp", ".cxx", ".cu", ".cl")
+
+
+def which(exec_name):
+    """Path of a program, None if there is none."""
+    return shutil.which(exec_name)

@@ -186,6 +186,18 @@ class GlobalVar(Expr):
         return f"@{self.name_hint}"
 
 
+class _Data(np.ndarray):
+    """An array that has the methods of an NDArray by which its values are read."""
+
+    def numpy(self):
+        return self.view(np.ndarray)
+
+    asnumpy = numpy
+
+    def __array_wrap__(self, made, context=None, return_scalar=False):
+        return made[()] if return_scalar else made.view(np.ndarray)
+
+
 class Constant(Expr):
     """A tensor value, kept as a NumPy array (`data`). NumPy has no bfloat16: with this `dtype`, data are its bits, uint16."""
 
@@ -195,7 +207,7 @@ class Constant(Expr):
         super().__init__()
         if hasattr(data, "numpy") and not isinstance(data, np.ndarray):
             data = data.numpy()
-        self.data = np.asarray(data)
+        self.data = np.asarray(data).view(_Data)
         self._type = TensorType(self.data.shape, dtype or str(self.data.dtype))
 
     @property

@@ -16,6 +16,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import tarfile
 
 from .. import _core
@@ -27,6 +28,7 @@ __all__ = ["Library", "MEMBER", "ROOM", "is_archive", "read", "read_archive", "s
 _MARK, _OPEN = b"nestsmith seal 1", bytes(40)
 ROOM = _MARK + _OPEN  # a seal that is not filled in
 MEMBER = "nestsmith.seal"
+OWN = "nestsmith_blob__"  # with the name of a function behind it: the blob of one of several objects
 _ELF = b"\x7fELF"
 
 
@@ -85,6 +87,17 @@ class Library:
     def __init__(self, path, image, blob):
         self.path, self.image, self.blob = path, image, blob
 
+    def blobs(self):
+        """The JSON of all blobs: of each object that was linked into the library, the plain one first."""
+        own = re.findall(rb"\0%b(\w+?)_size\0" % OWN.encode(), self.image)
+        names = [f"{OWN}{n.decode()}" for n in dict.fromkeys(own)]
+        found = [json.loads(self.variable(n, self.size_of(n))) for n in names] or [self.blob]
+        return sorted(found, key=lambda b: b != self.blob)
+
+    def size_of(self, name):
+        """The size of a blob."""
+        return int.from_bytes(self.variable(f"{name}_size", 8), "little")
+
     def variable(self, name, size=None):
         """The bytes of an exported variable; `size`: where the file does not tell. ValueError if it is not there."""
         found = _core.object_variable(self.image, name)
@@ -113,7 +126,7 @@ def read(path, name=""):
     image, sealed = _load(path)
     _core.object_check(image, repr(name))
     out = Library(name, image, None)
-    size = int.from_bytes(out.variable("nestsmith_blob_size", 8), "little")
+    size = out.size_of("nestsmith_blob")
     try:
         out.blob = json.loads(out.variable("nestsmith_blob", size))
         intact = isinstance(out.blob, dict) and (sealed or not out.blob.get("sealed"))

@@ -25,9 +25,12 @@ from .timing import BenchmarkResult, evaluator, time_calls
 __all__ = [
     "Module",
     "OperatorModule",
+    "LibraryModule",
     "SourceModule",
+    "StaticLibrary",
     "BenchmarkResult",
     "load_module",
+    "load_static_library",
     "system_lib",
     "enabled",
     "register_loader",
@@ -96,6 +99,21 @@ class Module:
     def import_module(self, module):
         """Hangs `module` below this one."""
         self.imported_modules.append(module)
+
+    @property
+    def is_dso_exportable(self):
+        """Whether `export_library` of a module that imports this one links it in."""
+        return False
+
+    @property
+    def is_runnable(self):
+        """Whether its functions can be called."""
+        return True
+
+    @property
+    def is_binary_serializable(self):
+        """Whether `export_library` stores it as bytes."""
+        return False
 
     def get_source(self, fmt=""):
         """Source text, "" where there is none."""
@@ -260,6 +278,7 @@ class OperatorModule(Module):
         func = _Operator(manifest, binary)
         kind = func.manifest["target"]
         super().__init__("c", {func.__name__: func}, func.__name__)
+        self.name = func.__name__
         self.source, self.manifest, self.binary, self.target = source, manifest, binary, str(target)
         if kind != "c":
             self.import_module(SourceModule(kind, source))
@@ -290,18 +309,88 @@ class OperatorModule(Module):
         RuntimeError
             If the linker fails.
         """
-        blob = {
-            "type": "operator",
-            "manifest": self.manifest,
-            "source": self.source,
-            "target": self.target,
-        }
-        if self.imported_modules:
+        with utils.tempdir() as work:
+            linked = []
+            for i, m in enumerate(self._merged()):
+                folder = work.relpath(str(i))
+                os.mkdir(folder)
+                linked.append(m._as_object(folder, fcompile))
+            blob, source, engine = self._stored()
+            export_blob(file_name, blob, source, self.target, fcompile, linked + list(addons or []), workspace_dir, engine=engine,
+                        own=self.name, **kwargs)  # fmt: skip
+
+    @property
+    def is_dso_exportable(self):
+        return True
+
+    def _host(self):
+        return json.loads(self.manifest)["target"] == "c"
+
+    def _merged(self):
+        """The modules below this one that are linked into its library."""
+        out = []
+        for m in self.imported_modules:
+            out += ([m] if m.is_dso_exportable else []) + (m._merged() if isinstance(m, OperatorModule) else [])
+        return out
+
+    def _stored(self):
+        """(what a library says of it, its C text, the engine's target)"""
+        blob = {"type": "operator", "manifest": self.manifest, "source": self.source, "target": self.target}
+        if not self._host():
             blob["binary"] = base64.b64encode(self.binary).decode()
-        host = not self.imported_modules
-        source = self.source + _core.isa_note() if host else ""
-        engine = Target(self.target or "llvm").engine() if host else None
-        export_blob(file_name, blob, source, self.target, fcompile, addons, workspace_dir, engine=engine, **kwargs)
+            return blob, "", None
+        return blob, self.source + _core.isa_note(), Target(self.target or "llvm").engine()
+
+    def _as_object(self, folder, fcompile):
+        blob, source, engine = self._stored()
+        return _compiled(os.path.join(folder, f"{self.name}"), blob, source, self.target, fcompile, engine, self.name)
+
+    def save(self, file_name, fmt=""):
+        """Writes an object file (``.o``), which `contrib.cc.create_shared` links with others into a library that `load_module` reads, or
+        the source text. Raises RuntimeError for a format that is neither."""
+        kind = fmt or os.path.splitext(os.fspath(file_name))[1][1:]
+        if kind in ("ll", "bc", "s", "asm"):
+            raise RuntimeError(f"there is no LLVM: a module is saved as an object (.o) or as its source text, not as .{kind}")
+        if kind not in ("o", "obj"):
+            return super().save(file_name, fmt)
+        with utils.tempdir() as work:
+            made = self._as_object(work.path, None)
+            pathlib.Path(file_name).write_bytes(pathlib.Path(made).read_bytes())
+        return None
+
+
+class StaticLibrary(Module):
+    """An object file that is linked into the library of the module that imports it. Its functions are not called before."""
+
+    def __init__(self, data, names):
+        super().__init__("static_library", dict.fromkeys(names, _not_linked))
+        self._data = data
+
+    @property
+    def is_dso_exportable(self):
+        return True
+
+    @property
+    def is_runnable(self):
+        return False
+
+    def _as_object(self, folder, fcompile):
+        path = os.path.join(folder, f"{next(iter(self._functions), 'static')}.o")
+        pathlib.Path(path).write_bytes(self._data)
+        return path
+
+    def save(self, file_name, fmt=""):
+        """Writes the object file."""
+        pathlib.Path(file_name).write_bytes(self._data)
+
+
+def _not_linked(*args):
+    raise RuntimeError("a static library is linked before it runs: import it into a module and export that one")
+
+
+def load_static_library(path, func_names):
+    """A module of an object file, with the names of its functions, to be imported into another module and exported with it."""
+    return StaticLibrary(pathlib.Path(path).read_bytes(), list(func_names))
 
 
 # ---- libraries: a shared object with the symbols nestsmith_blob and nestsmith_blob_size, JSON text that says what
@@ -338,8 +427,31 @@ def _check_name(file_name, fcompile):
         )
 
 
+def _compiled(stem, blob, source, target, fcompile, engine, own):
+    """The path of an object file (of a C file, where only `fcompile` can compile) of a program and what is said of it. own: the
+    function's name, if the object may be linked with others."""
+    described = json.dumps({**blob, "sealed": 1}).encode()
+    data = described + b"\0" + library.ROOM
+    rows = "\n".join(",".join(map(str, data[i : i + 32])) + "," for i in range(0, len(data), 32))
+    name, also = "nestsmith_blob", ""
+    if own and re.fullmatch(r"\w+", own):  # several objects in a library: each has a name of its own, the first one the plain one, too
+        name = f"{library.OWN}{own}"
+        also = "".join(f'extern const {t} __attribute__((weak, alias("{name}{end}")));\n'
+                       for t, end in (("uint64_t nestsmith_blob_size", "_size"), ("unsigned char nestsmith_blob[]", "")))  # fmt: skip
+    text = (
+        f"{source}\n#include <stdint.h>\nconst uint64_t {name}_size = {len(described)}u;\nconst unsigned "
+        f"char {name}[] = {{\n{rows}\n}};\n{also}"
+    )
+    pathlib.Path(stem + ".c").write_text(text)
+    compiler = cc.compiler_for(target, fcompile)
+    if compiler is None:
+        return stem + ".c"
+    cc.compile_object(stem + ".o", stem + ".c", cc=compiler, target=engine)
+    return stem + ".o"
+
+
 def export_blob(
-    file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, engine=None, **kwargs
+    file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, engine=None, own="", **kwargs
 ):
     """Compiles `source` (C) together with a blob (anything JSON can hold) into a library; see
     `OperatorModule.export_library`. engine: `source` is a program of this target of the engine; None: data alone."""
@@ -349,20 +461,7 @@ def export_blob(
         fcompile = tar.tar if file_name.endswith(".tar") else cc.create_shared
     form = getattr(fcompile, "output_format", "so")
     work = utils.tempdir() if workspace_dir is None else utils.tempdir(workspace_dir, keep_for_debug=True)
-    described = json.dumps({**blob, "sealed": 1}).encode()
-    data = described + b"\0" + library.ROOM
-    rows = "\n".join(",".join(map(str, data[i : i + 32])) + "," for i in range(0, len(data), 32))
-    text = (
-        f"{source}\n#include <stdint.h>\nconst uint64_t nestsmith_blob_size = {len(described)}u;\nconst unsigned "
-        f"char nestsmith_blob[] = {{\n{rows}\n}};\n"
-    )
-    c_file, obj = work.relpath("nestsmith_lib.c"), work.relpath("nestsmith_lib.o")
-    pathlib.Path(c_file).write_text(text)
-    compiler = cc.compiler_for(target, fcompile)
-    objects = [c_file]
-    if compiler is not None:
-        cc.compile_object(obj, c_file, cc=compiler, target=engine)
-        objects = [obj]
+    objects = [_compiled(work.relpath("nestsmith_lib"), blob, source, target, fcompile, engine, own)]
     if fcompile is tar.tar:
         pathlib.Path(work.relpath(library.MEMBER)).write_bytes(library.ROOM)
         objects.insert(0, work.relpath(library.MEMBER))
@@ -372,10 +471,37 @@ def export_blob(
         library.seal(out)
 
 
+class LibraryModule(OperatorModule):
+    """The functions of a library file; that of the object that was linked first can be called without a name."""
+
+    def __init__(self, parts):
+        first = parts[0]
+        super().__init__(first.source, first.manifest, first.binary, first.target)
+        self.type_key, self.parts = "library", parts
+        self._functions = {p.name: p[p.name] for p in parts}
+        self.imported_modules = [m for p in parts for m in p.imported_modules]
+
+    @property
+    def is_dso_exportable(self):
+        return False
+
+    def get_source(self, fmt=""):
+        """C text of all functions."""
+        return "\n".join(filter(None, (p.get_source(fmt) for p in self.parts)))
+
+    def export_library(self, file_name, fcompile=None, *, addons=None, workspace_dir=None, **kwargs):
+        """Writes it again; see `OperatorModule.export_library`."""
+        first, *others = (OperatorModule(p.source, p.manifest, p.binary, p.target) for p in self.parts)
+        first.imported_modules += others
+        first.export_library(file_name, fcompile, addons=addons, workspace_dir=workspace_dir, **kwargs)
+
+
 def _load_operator(lib):
-    blob = lib.blob
-    binary = base64.b64decode(blob["binary"]) if "binary" in blob else lib.image
-    return OperatorModule(blob["source"], blob["manifest"], binary, blob.get("target", ""))
+    parts = []
+    for blob in lib.blobs():
+        binary = base64.b64decode(blob["binary"]) if "binary" in blob else lib.image
+        parts.append(OperatorModule(blob["source"], blob["manifest"], binary, blob.get("target", "")))
+    return LibraryModule(parts)
 
 
 register_loader("operator", _load_operator)

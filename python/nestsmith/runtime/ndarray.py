@@ -163,6 +163,13 @@ class NDArray:
             raise TypeError("an array without axes has no length")
         return self.shape[0]
 
+    def _create_view(self, shape):
+        """The same memory under another shape of as many elements. Raises ValueError."""
+        shape = _check_shape(shape)
+        if bytes_of(shape, self.dtype) != self.nbytes:
+            raise ValueError(f"an array of shape {self.shape} cannot be viewed as {shape}: {self.size} elements are not as many")
+        return NDArray(self._buffer, shape, self.dtype, self.device)
+
     def same_as(self, other):
         """Whether both are the same memory."""
         return isinstance(other, NDArray) and self._buffer is other._buffer

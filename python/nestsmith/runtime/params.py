@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import numpy as np
 
 from .. import _core, check
 from ..numerics import stored
 
-__all__ = ["save_param_dict", "load_param_dict"]
+__all__ = ["load_param_dict", "load_param_dict_from_file", "save_param_dict", "save_param_dict_to_file"]
 
 
 def save_param_dict(params):
@@ -34,3 +36,13 @@ def load_param_dict(data):
         kind = stored(dtype)
         out[name] = np.frombuffer(data, kind, nbytes // kind.itemsize, offset).reshape(shape).copy()
     return out
+
+
+def save_param_dict_to_file(params, path):
+    """Writes a parameter file; see `save_param_dict`."""
+    pathlib.Path(path).write_bytes(save_param_dict(params))
+
+
+def load_param_dict_from_file(path):
+    """The dictionary of a parameter file; see `load_param_dict`."""
+    return load_param_dict(pathlib.Path(path).read_bytes())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from nestsmith import _core
 
-from .compiling import compile_source
-from .runtime.device import num_threads
-from .runtime.module import Module, OperatorModule
-from .states import loops_of
-from .target import HAND_VTHREADS, Target, device_limits, hand_vector_bytes
+from ..compiling import compile_source
+from ..runtime.device import num_threads
+from ..runtime.module import Module, OperatorModule
+from ..states import loops_of
+from ..target import HAND_VTHREADS, Target, device_limits, hand_vector_bytes
 
 __all__ = ["LoweredFunction", "build", "engine_of", "lower"]
 

@@ -1,0 +1,1 @@
+"""Looking into networks: `debug_executor` runs them node by node."""
