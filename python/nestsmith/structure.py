@@ -97,8 +97,9 @@ class _Walk:
             return ("variable", self.numbers[key]), ()
         f = rule_of(x)
         if f is None:
-            if callable(getattr(x, "asobject", None)) and x.asobject() is not x:
-                return self.one(x.asobject())
+            inner = x.asobject() if callable(getattr(x, "asobject", None)) else x
+            if type(inner) is not type(x):
+                return self.one(inner)
             return ("object", id(x)), ()
         node = f(x)
         if node.variable:

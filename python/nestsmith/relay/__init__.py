@@ -39,17 +39,19 @@ _LATE = {
     "expr_functor": ("ExprFunctor", "ExprVisitor", "ExprMutator"),
     "type_functor": ("TypeFunctor", "TypeVisitor", "TypeMutator"),
     "dataflow_pattern": (),
+    "parser": ("parse", "parse_expr", "fromtext"),
     "scope_builder": ("ScopeBuilder",),
 }
 _WHERE = {name: module for module, names in _LATE.items() for name in (module, *names)}
 
 
 if _typing.TYPE_CHECKING:
-    from . import analysis, backend, build_module, dataflow_pattern, expr_functor, scope_builder, type_functor
+    from . import analysis, backend, build_module, dataflow_pattern, expr_functor, parser, scope_builder, type_functor
     from .analysis import all_dtypes, all_type_vars, all_vars, bound_type_vars, bound_vars, free_type_vars
     from .backend import create_executor
     from .build_module import build, optimize
     from .expr_functor import ExprFunctor, ExprMutator, ExprVisitor
+    from .parser import fromtext, parse, parse_expr
     from .scope_builder import ScopeBuilder
     from .type_functor import TypeFunctor, TypeMutator, TypeVisitor
 else:

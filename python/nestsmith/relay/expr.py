@@ -141,11 +141,12 @@ class Expr:
     def __ge__(self, o):
         return self._bin("greater_equal", o)
 
-    def astext(self, show_meta_data=True):
-        return above.astext(self)
+    def astext(self, show_meta_data=True, annotate=None):
+        """The expression as text, which :func:`relay.parse_expr` reads."""
+        return above.astext(self, show_meta_data, annotate)
 
     def __str__(self):
-        return self.astext()
+        return self.astext(show_meta_data=False)
 
     def __repr__(self):
         return f"<relay {type(self).__name__}>"

@@ -8,10 +8,26 @@ was made without one; the operator's rule then also says what they must be. That
 from __future__ import annotations
 
 from ..error import DiagnosticError
-from .expr import Call, Expr, Function, If, Let, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem, Var, above, children
+from .expr import (
+    Call,
+    Expr,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+    above,
+    children,
+    post_order,
+)
 from .ty import FuncType, RefType, TensorType, TupleType
 
-__all__ = ["declared_type", "infer_type"]
+__all__ = ["declared_type", "infer_module", "infer_type"]
 
 
 def _call_type(e):
@@ -120,6 +136,36 @@ def infer_type(expr):
             if e._type is None:
                 e._type = _node_type(e)
     return expr
+
+
+def _share_types(mod):
+    """Every mention of a function's name is the module's variable of that name, as far as types go."""
+    for f in mod.functions.values():
+        for e in post_order(f.body):
+            if isinstance(e, GlobalVar) and e._type is None and e in mod:
+                e._type = mod.get_global_var(e.name_hint)._type
+
+
+def infer_module(mod):
+    """Infers the types of all functions of a module, which may call each other; returns the module. Raises as :func:`infer_type`."""
+    waiting = list(mod.functions.items())
+    for gv, f in waiting:
+        gv._type = gv._type or declared_type(f)
+    if len(waiting) > 1:
+        _share_types(mod)
+    while waiting:
+        failed = []
+        for gv, f in waiting:
+            try:
+                gv._type = infer_type(f)._type
+                if len(mod.functions) > 1:
+                    _share_types(mod)
+            except DiagnosticError as err:  # perhaps it calls one that comes later
+                failed.append((gv, f, err))
+        if len(failed) == len(waiting):
+            raise failed[0][2]
+        waiting = [(gv, f) for gv, f, _ in failed]
+    return mod
 
 
 above.infer_type = infer_type

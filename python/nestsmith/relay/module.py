@@ -60,6 +60,11 @@ class IRModule:
         self._functions[str(name)] = func
         gv._type = func._type
 
+    def _add(self, name, func, update=False):
+        if name in self and not update:
+            raise ValueError(f"the module has a function {getattr(name, 'name_hint', name)!r} already; pass update=True to replace it")
+        self[name] = func
+
     def __contains__(self, name):
         return getattr(name, "name_hint", name) in self._functions
 
@@ -74,10 +79,12 @@ class IRModule:
         for gv, f in other.functions.items():
             self[gv] = f
 
-    def astext(self, show_meta_data=True):
-        return astext(self)
+    def astext(self, show_meta_data=True, annotate=None):
+        """The module as text, which :func:`relay.parse` reads."""
+        return astext(self, show_meta_data, annotate)
 
-    __str__ = astext
+    def __str__(self):
+        return self.astext(show_meta_data=False)
 
     def __repr__(self):
         return f"<IRModule {', '.join(self._functions)}>"

@@ -1,38 +1,197 @@
-"""Graph expressions as text."""
+"""Graph expressions as text, in the form that :mod:`.parser` reads.
+
+Every call, tuple and field of a tuple has a line of its own (``%0 = add(%x, %y);``), the last value of a block stands at its end.
+Attributes that have the value which their builder gives them anyway are left out. Constants of several elements and named dimensions
+stand in a table behind the text (``#[metadata]``).
+"""
 
 from __future__ import annotations
 
-from .expr import Call, Constant, Function, GlobalVar, If, Let, Tuple, TupleGetItem, Var, above, children
+import base64
+import json
+import re
 
-__all__ = ["astext"]
+import numpy as np
 
-_HEADER = '#[version = "0.0.5"]\n'
+from .dims import Sym
+from .expr import (
+    Call,
+    Constant,
+    Function,
+    GlobalVar,
+    If,
+    Let,
+    RefCreate,
+    RefRead,
+    RefWrite,
+    Tuple,
+    TupleGetItem,
+    Var,
+    above,
+    children,
+    free_vars,
+)
+from .op.builders import default_attrs
+from .op.registry import Op
+from .span import SequentialSpan, Span
+from .ty import FuncType, IncompleteType, RefType, TensorType, TupleType, TypeCall
+
+__all__ = ["astext", "type_text", "HEADER", "METADATA"]
+
+HEADER = '#[version = "0.0.5"]\n'
+METADATA = "#[metadata]\n"
+_SUFFIX = {"float32": "f", "float16": "f16", "float64": "f64", "int32": "", "int16": "i16", "int64": "i64"}
+
+
+def _number(v, dtype):
+    """The shortest text of a number that is read back as the same one."""
+    if dtype.startswith("float"):
+        v = np.dtype(dtype).type(v)
+        short = f"{float(v):g}"
+        with np.errstate(over="ignore"):
+            exact = np.isnan(v) or np.dtype(dtype).type(short) == v
+        return short if exact else str(v)
+    return str(int(v))
 
 
 def _value(v):
     if isinstance(v, str):
-        return f'"{v}"'
+        return json.dumps(v, ensure_ascii=False)
     if isinstance(v, (tuple, list)):
         return "[" + ", ".join(map(_value, v)) + "]"
-    if isinstance(v, float):
-        return f"{v:g}f"
+    if isinstance(v, (bool, np.bool_)) or v is None:
+        return str(bool(v)) if v is not None else "None"
+    if isinstance(v, (float, np.floating)):
+        short = f"{float(v):g}"
+        return f"{short if float(short) == float(v) else repr(float(v))}f"
     if isinstance(v, Function):
         return f"fn/{len(v.params)}"
     return str(v)
 
 
-def _attrs(attrs):
-    return "".join(f", {k}={_value(v)}" for k, v in attrs.items() if v not in (None, ""))
+class _Metadata:
+    """The table behind the text: values by their kind."""
+
+    def __init__(self):
+        self.tables, self.keep = {}, []
+
+    def ref(self, kind, value, entry):
+        table = self.tables.setdefault(kind, {})
+        if id(value) not in table:
+            self.keep.append(value)
+            table[id(value)] = entry()
+        return f"meta[{kind}][{list(table).index(id(value))}]"
+
+    def constant(self, c):
+        def entry():
+            text = base64.b64encode(c.data.tobytes()).decode()
+            return {"type_key": "relay.Constant", "dtype": c._type.dtype, "shape": list(c.data.shape), "data": text}
+
+        return self.ref("relay.Constant", c, entry)
+
+    def dim(self, d):
+        if not isinstance(d, Sym):
+            return str(d)
+        factors = next(iter(d.terms.values()))[1] if len(d.terms) == 1 and not d.start else ()
+        if len(factors) != 1 or factors[0].kind != "Var":
+            return f'"{d}"'
+        kind = "tir.SizeVar" if ">=0" in str(factors[0]) else "tir.Var"
+        return self.ref(kind, factors[0], lambda: {"type_key": kind, "name": factors[0].name, "dtype": factors[0].dtype})
+
+    def text(self):
+        return METADATA + json.dumps({k: list(t.values()) for k, t in self.tables.items()}, indent=1) + "\n" if self.tables else ""
+
+
+def type_text(t, dim=str):
+    """A type as text."""
+    if isinstance(t, TensorType):
+        return f"Tensor[({', '.join(map(dim, t.shape))}), {t.dtype}]" if t.shape else t.dtype
+    if isinstance(t, TupleType):
+        return "(" + ", ".join(type_text(f, dim) for f in t.fields) + ("," if len(t.fields) == 1 else "") + ")"
+    if isinstance(t, FuncType):
+        params = f"[{', '.join(map(str, t.type_params))}]" if t.type_params else ""
+        return f"fn {params}({', '.join(type_text(a, dim) for a in t.arg_types)}) -> {type_text(t.ret_type, dim)}"
+    if isinstance(t, RefType):
+        return f"ref({type_text(t.value, dim)})"
+    if isinstance(t, TypeCall):
+        return f"{t.func}[{', '.join(type_text(a, dim) for a in t.args)}]"
+    return "_" if t is None or isinstance(t, IncompleteType) else str(t)
+
+
+_REFS = {RefCreate: "ref", RefRead: "ref_read", RefWrite: "ref_write"}
+
+
+class _Block:
+    """A block of text: inside of which one, and how deep."""
+
+    __slots__ = ("parent", "depth")
+
+    def __init__(self, parent=None):
+        self.parent, self.depth = parent, parent.depth + 1 if parent else 0
+
+
+def _common(a, b):
+    """The innermost block that has two blocks."""
+    while a is not b:
+        if a.depth >= b.depth:
+            a = a.parent
+        else:
+            b = b.parent
+    return a
+
+
+def _below(e):
+    return (*e.params, e.body) if isinstance(e, Function) else children(e)
+
+
+def _blocks(root):
+    """The block in which every node has to be defined, by id: that of its reader, or the innermost one around all its readers."""
+    order, seen, stack = [], set(), [(root, False)]
+    while stack:
+        e, done = stack.pop()
+        if done:
+            order.append(e)
+        elif id(e) not in seen:
+            seen.add(id(e))
+            stack.append((e, True))
+            stack.extend((c, False) for c in _below(e))
+    at, spine = {id(root): _Block()}, {id(root)}
+    for e in reversed(order):
+        own = at[id(e)]
+        here = _Block(own) if isinstance(e, Function) or (isinstance(e, Let) and id(e) not in spine) else own
+        for k, c in enumerate(_below(e)):
+            block = _Block(own) if isinstance(e, If) and k else here
+            if (isinstance(e, If) and k) or (isinstance(e, (Function, Let)) and c is e.body and id(c) not in at):
+                spine.add(id(c))
+            elif id(c) in spine:
+                spine.discard(id(c))
+            at[id(c)] = _common(at[id(c)], block) if id(c) in at else block
+    return at
 
 
 class _Printer:
-    def __init__(self):
+    def __init__(self, metadata, annotate=None):
+        self.meta, self.annotate = metadata, annotate
         self.names, self.used, self.lines, self.count = {}, set(), [], 0
-        self.constants = 0
+        self.typed = False
+        self.readers: dict[int, int] = {}
+
+    def type(self, t):
+        return type_text(t, self.meta.dim)
+
+    def note(self, e):
+        """What follows a value: its type and where it comes from, or what the user says of it."""
+        if self.annotate is not None:
+            said = self.annotate(e)
+            return f" /* {said} */" if said else ""
+        parts = [f"ty={self.type(e._type)}"] if e._type is not None and (self.typed or isinstance(e, (Call, Function))) else []
+        parts += [f"span={e.span}"] if isinstance(e.span, (Span, SequentialSpan)) else []
+        return f" /* {' '.join(parts)} */" if parts else ""
 
     def var(self, v):
         if id(v) not in self.names:
-            base = name = v.name_hint or "v"
+            base = re.sub(r"[^\w./:-]", "_", v.name_hint) or "v"
+            base = name = f"v{base}" if base[0].isdigit() else base
             k = 1
             while name in self.used:
                 name, k = f"{base}_{k}", k + 1
@@ -41,115 +200,174 @@ class _Printer:
         return self.names[id(v)]
 
     def param(self, v):
-        return f"{self.var(v)}: {v._type}" if v._type is not None else self.var(v)
+        return f"{self.var(v)}: {self.type(v._type)}" if v._type is not None else self.var(v)
 
-    def ref(self, e):
-        return self.names[id(e)]
-
-    def temp(self, e, text, indent):
-        name = self.names[id(e)] = f"%{self.count}"
-        self.count += 1
-        ty = f" /* ty={e._type} */" if e._type is not None else ""
-        self.lines.append(f"{indent}{name} = {text}{ty};")
+    def start(self, roots):
+        """Counts who reads what, and notes whether types are known."""
+        self.blocks = _blocks(roots[0]) if roots else {}
+        self.typed = any(r._type is not None and not isinstance(r, (Constant, Var)) for r in roots)
+        stack, seen = list(roots), set()
+        while stack:
+            e = stack.pop()
+            if id(e) in seen:
+                continue
+            seen.add(id(e))
+            for c in _below(e):
+                self.readers[id(c)] = self.readers.get(id(c), 0) + 1
+                stack.append(c)
 
     def function(self, f, head, indent):
-        attrs = "".join(f", {k}={_value(v)}" for k, v in f.attrs.items())
-        ret = f" -> {f.body._type}" if f.body._type is not None else ""
-        self.lines.append(f"{indent}{head}({', '.join(map(self.param, f.params))}{attrs}){ret} {{")
+        types = f"[{', '.join(map(str, f.type_params))}]" if f.type_params else ""
+        params = [*map(self.param, f.params), *(f"{k}={_value(v)}" for k, v in f.attrs.items())]
+        ret = f.ret_type if f.ret_type is not None else f.body._type
+        arrow = f" -> {self.type(ret)}" if ret is not None else ""
+        self.lines.append(f"{indent}{head}{types}({', '.join(params)}){arrow} {{")
         self.body(f.body, indent + "  ")
         self.lines.append(indent + "}")
 
-    def inside(self, e):
-        """What must be printed before `e`: bodies of functions and branches have blocks of their own."""
-        if isinstance(e, Function):
-            return ()
-        if isinstance(e, If):
-            return (e.cond,)
-        if isinstance(e, Let):
-            return (e.value,)
-        if isinstance(e, Call) and isinstance(e.op, Function):
-            return (e.op, *e.args)
-        return children(e)
-
     def body(self, e, indent):
         """The lines of a block whose value is `e`."""
+        names, count = dict(self.names), self.count
         while isinstance(e, Let):
-            self.values(e.value, indent)
-            self.lines.append(f"{indent}let {self.var(e.var)} = {self.ref(e.value)};")
+            self.before(e.value, indent)
+            t = e.var.type_annotation
+            note = f": {self.type(t)}" if t is not None else ""
+            self.line(f"{indent}let {self.var(e.var)}{note} = ", self.inline(e.value, indent) + ";")
             e = e.body
-        self.values(e, indent)
-        self.lines.append(indent + self.ref(e))
+        self.before(e, indent)
+        self.line(indent, self.inline(e, indent))
+        kept = {k: v for k, v in self.names.items() if k not in names and not v[1:].isdigit()}
+        self.names, self.count = {**names, **kept}, count  # what has a number is known in its block alone
 
-    def values(self, root, indent):
-        """A line for everything that `root` needs and that has no name yet."""
-        stack = [(root, False)]
+    def line(self, start, text):
+        self.lines.extend((start + text).split("\n"))
+
+    def parts(self, e):
+        """What must have a name or text before a node: arguments first, then the function that is called."""
+        if isinstance(e, Call):
+            return (*e.args, *(() if isinstance(e.op, Op) else (e.op,)))
+        if isinstance(e, (Function, Let, If)):
+            return (*((e.cond,) if isinstance(e, If) else ()), *self.shared(e))
+        return children(e)
+
+    def shared(self, e):
+        """What is read inside of the blocks of a node and has to be defined before them."""
+        depth, found, seen = self.blocks[id(e)].depth, [], set()
+        stack = list(reversed(_below(e)[1:] if isinstance(e, If) else _below(e)))
+        while stack:
+            c = stack.pop()
+            if id(c) in seen or isinstance(c, (Var, Constant, GlobalVar, Op)):
+                continue
+            seen.add(id(c))
+            if self.blocks[id(c)].depth <= depth and self.readers[id(c)] > 1:
+                found.append(c)
+            else:
+                stack.extend(reversed(_below(c)))
+        return found
+
+    def before(self, root, indent):
+        """Lines for everything that `root` needs; `root` itself gets one if others read it, too."""
+        stack = [(p, False) for p in reversed(self.parts(root))] if self.readers.get(id(root), 0) < 2 else [(root, False)]
         while stack:
             e, ready = stack.pop()
-            if id(e) in self.names:
+            if id(e) in self.names or isinstance(e, (Var, Constant, GlobalVar, Op)):
                 continue
-            if ready:
-                self.value(e, indent)
-            else:
+            if not ready:
                 stack.append((e, True))
-                stack.extend((c, False) for c in reversed(self.inside(e)))
-
-    def value(self, n, indent):
-        if isinstance(n, Var):
-            self.var(n)
-        elif isinstance(n, GlobalVar):
-            self.names[id(n)] = f"@{n.name_hint}"
-        elif isinstance(n, Constant):
-            if n.is_scalar:
-                self.names[id(n)] = f"{n.numbers.item():g}{'f' if n.numbers.dtype.kind == 'f' else ''}"
-            else:
-                self.names[id(n)] = f"meta[relay.Constant][{self.constants}] /* ty={n._type} */"
-                self.constants += 1
-        elif isinstance(n, Call):
-            name = n.op.name if n.op_name else self.ref(n.op)
-            args = ", ".join(self.ref(a) for a in n.args)
-            attrs = _attrs(n.attrs)
-            self.temp(n, f"{name}({args}{attrs if args else attrs[2:]})", indent)
-        elif isinstance(n, Tuple):
-            inner = ", ".join(map(self.ref, n.fields))
-            self.names[id(n)] = f"({inner}{',' if len(n.fields) == 1 else ''})"
-        elif isinstance(n, TupleGetItem):
-            self.names[id(n)] = f"{self.ref(n.tuple_value)}.{n.index}"
-        elif isinstance(n, Function):
-            name = f"%{self.count}"
+                stack.extend((p, False) for p in reversed(self.parts(e)))
+                continue
+            text = self.text(e, indent)
+            name = self.names[id(e)] = f"%{self.count}"
             self.count += 1
-            self.function(n, f"{name} = fn ", indent)
-            self.lines[-1] += ";"
-            self.names[id(n)] = name
-        elif isinstance(n, Let):
-            self.body(n, indent)
-            self.names[id(n)] = self.lines.pop().strip()
-        elif isinstance(n, If):
-            name = f"%{self.count}"
-            self.count += 1
-            self.lines.append(f"{indent}{name} = if ({self.ref(n.cond)}) {{")
-            self.body(n.true_branch, indent + "  ")
-            self.lines.append(indent + "} else {")
-            self.body(n.false_branch, indent + "  ")
-            self.lines.append(indent + "};")
-            self.names[id(n)] = name
+            self.line(f"{indent}{name} = ", text + ";")
+
+    def inline(self, e, indent):
+        return self.names.get(id(e)) or self.text(e, indent)
+
+    def ref(self, e):
+        if isinstance(e, (Constant, GlobalVar, Op)):
+            return self.text(e, "")
+        return self.var(e) if isinstance(e, Var) else self.names[id(e)]
+
+    def block(self, head, indent, fill):
+        """The text of a value that has blocks of its own."""
+        lines, self.lines = self.lines, []
+        fill()
+        text, self.lines = "\n".join([head, *self.lines]), lines
+        return text
+
+    def text(self, e, indent):
+        """The text of a node whose parts have names."""
+        if isinstance(e, (Var, GlobalVar)):
+            return self.var(e) if isinstance(e, Var) else f"@{e.name_hint}"
+        if isinstance(e, Op):
+            return e.name
+        if isinstance(e, Constant):
+            return self.constant(e) + (self.note(e) if self.typed or not e.is_scalar else "")
+        if isinstance(e, Call):
+            return self.call(e) + self.note(e)
+        if isinstance(e, Tuple):
+            return f"({', '.join(map(self.ref, e.fields))}{',' if len(e.fields) == 1 else ''})" + self.note(e)
+        if isinstance(e, TupleGetItem):
+            return f"{self.ref(e.tuple_value)}.{e.index}" + self.note(e)
+        if type(e) in _REFS:
+            return f"{_REFS[type(e)]}({', '.join(map(self.ref, children(e)))})" + self.note(e)
+        if isinstance(e, Function):
+            lines, self.lines = self.lines, []
+            self.function(e, "fn ", indent)
+            text, self.lines = "\n".join(self.lines).lstrip(), lines
+            return text + self.note(e)
+        if isinstance(e, Let):
+            return self.block("(", indent, lambda: self.body(e, indent + "  ")) + f"\n{indent})"
+        then = self.block(f"if ({self.ref(e.cond)}) {{", indent, lambda: self.body(e.true_branch, indent + "  "))
+        return then + "\n" + self.block(f"{indent}}} else {{", indent, lambda: self.body(e.false_branch, indent + "  ")) + f"\n{indent}}}"
+
+    def constant(self, c):
+        dtype = c._type.dtype
+        if not c.is_scalar or (dtype not in _SUFFIX and dtype != "bool"):
+            return self.meta.constant(c)
+        if dtype == "bool":
+            return str(bool(c.data))
+        number = _number(c.data, dtype)
+        return number + _SUFFIX[dtype] if re.match(r"-?\d", number) else self.meta.constant(c)
+
+    def call(self, e):
+        left_out = default_attrs(e)
+        attrs = [f"{k}={_value(v)}" for k, v in e.attrs.items() if k not in left_out]
+        return f"{self.ref(e.op)}({', '.join([*map(self.ref, e.args), *attrs])})"
 
 
-def astext(obj):
-    """Text of an expression, function or module; types are shown where they are known."""
-    p = _Printer()
+def astext(obj, show_meta_data=True, annotate=None):
+    """Text of an expression, function or module; types are shown where they are known.
+
+    Parameters
+    ----------
+    show_meta_data : bool
+        The table of constants and named dimensions follows. Without it the text cannot be parsed if it refers to that.
+    annotate : callable, optional
+        ``annotate(expr) -> str`` says what follows a value as a comment, instead of its type.
+    """
+    meta = _Metadata()
     functions = getattr(obj, "functions", None)
     if functions is not None:
         parts = []
         for gv, f in functions.items():
-            q = _Printer()
-            q.function(f, f"def @{gv.name_hint}", "")
-            parts.append("\n".join(q.lines))
-        return _HEADER + "\n\n".join(parts) + "\n"
-    if isinstance(obj, Function):
-        p.function(obj, "fn ", "")
+            p = _Printer(meta, annotate)
+            p.start([f])
+            p.function(f, f"def @{gv.name_hint}", "")
+            parts.append("\n".join(p.lines) + "\n")
+        text = "\n".join(parts)
     else:
-        p.body(obj, "")
-    return _HEADER + "\n".join(p.lines) + "\n"
+        p = _Printer(meta, annotate)
+        p.start([] if isinstance(obj, Op) else [obj])
+        p.lines += [f"free_var {p.param(v)};" for v in ([] if isinstance(obj, Op) else free_vars(obj))]
+        if isinstance(obj, (Function, Op)):
+            p.line("", p.text(obj, ""))
+        else:
+            p.body(obj, "")
+        text = "\n".join(p.lines)
+    table = meta.text() if show_meta_data else ""
+    return HEADER + text + (("" if text.endswith("\n") else "\n") + "\n" + table if table else "")
 
 
 above.astext = astext

@@ -8,7 +8,7 @@ folding. Schedules without tuning are made of the loops, whatever the operator.
 from __future__ import annotations
 
 from ... import check
-from ..expr import Call, Constant, Expr, Tuple, TupleWrapper, const
+from ..expr import Call, Constant, Expr, Tuple, TupleWrapper, above, const
 from ..ty import TensorType
 from . import layout as layouts
 
@@ -58,6 +58,10 @@ class Op:
 
     def __reduce__(self):
         return get, (self.name,)
+
+    def astext(self, show_meta_data=True, annotate=None):
+        """Its name, as the text of an expression."""
+        return above.astext(self, show_meta_data, annotate)
 
     @staticmethod
     def get(op_name):

@@ -2,6 +2,7 @@
 
 from ..passes import Pass, PassContext, Sequential, function_pass, module_pass
 from .alter_layout import AlterOpLayout
+from .annotate_spans import AnnotateSpans
 from .basic import DeadCodeElimination, InferType, RemoveUnusedFunctions
 from .choose_forms import ChooseForms
 from .column_weights import ColumnWeights
@@ -27,6 +28,7 @@ __all__ = [
     "function_pass",
     "module_pass",
     "AlterOpLayout",
+    "AnnotateSpans",
     "DeadCodeElimination",
     "InferType",
     "RemoveUnusedFunctions",

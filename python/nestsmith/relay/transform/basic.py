@@ -5,47 +5,17 @@ from __future__ import annotations
 import warnings
 
 from ... import check
-from ...error import DiagnosticError
 from .. import passes as _t
 from ..expr import Constant, GlobalVar, Let, bind, children, const, post_order, rewrite
-from ..infer import declared_type, infer_type
+from ..infer import infer_module, infer_type
 from ..module import IRModule
 
 __all__ = ["DeadCodeElimination", "InferType", "RemoveUnusedFunctions", "bind_params_by_name", "InferTypeLocal"]
 
 
-def _share_types(mod):
-    """Every mention of a function's name is the module's variable of that name, as far as types go."""
-    for f in mod.functions.values():
-        for e in post_order(f.body):
-            if isinstance(e, GlobalVar) and e._type is None and e in mod:
-                e._type = mod.get_global_var(e.name_hint)._type
-
-
 @_t.module_pass(opt_level=0, name="InferType")
 def _infer(mod, ctx):
-    single = not isinstance(mod, IRModule)
-    if single:
-        infer_type(mod)
-        return mod
-    waiting = list(mod.functions.items())
-    for gv, f in waiting:
-        gv._type = gv._type or declared_type(f)
-    if len(waiting) > 1:
-        _share_types(mod)
-    while waiting:
-        failed = []
-        for gv, f in waiting:
-            try:
-                gv._type = infer_type(f)._type
-                if len(mod.functions) > 1:
-                    _share_types(mod)
-            except DiagnosticError as err:  # perhaps it calls one that comes later
-                failed.append((gv, f, err))
-        if len(failed) == len(waiting):
-            raise failed[0][2]
-        waiting = [(gv, f) for gv, f, _ in failed]
-    return mod
+    return infer_module(mod) if isinstance(mod, IRModule) else infer_type(mod)
 
 
 @_t.module_pass(opt_level=1, name="RemoveUnusedFunctions")

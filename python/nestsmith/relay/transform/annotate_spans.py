@@ -1,0 +1,18 @@
+"""AnnotateSpans: every call knows where it stands in the text of the module."""
+
+from __future__ import annotations
+
+from .. import passes as _t
+from ..parser import parse
+
+__all__ = ["AnnotateSpans"]
+
+
+@_t.module_pass(opt_level=0, name="AnnotateSpans")
+def _annotate(mod, ctx):
+    return parse(mod.astext(), "GeneratedSource", spans=True)
+
+
+def AnnotateSpans():
+    """Prints and reads the module, whose calls get spans (:class:`relay.Span`) of source "GeneratedSource"."""
+    return _annotate
