@@ -93,6 +93,15 @@ def test_exported_program_and_arrays():
         assert close(net(torch.cat([several, x])), model(torch.cat([several, x])))
 
 
+def test_models_without_inputs():
+    class Table(torch.nn.Module):
+        def forward(self):
+            return torch.arange(5.0).exp()
+
+    made = nestsmith.compile(Table(), (), **QUICK)()
+    assert isinstance(made, torch.Tensor) and close(made, Table()())
+
+
 def test_programs_with_open_sizes_take_keywords_and_numbers():
     """In any order; a number has become a part of the program."""
 
@@ -221,14 +230,17 @@ def test_backend_leaves_to_pytorch_what_it_cannot_do(monkeypatch, caplog):
     def chosen(x):
         return x[x > 0].sum() * 2
 
-    for f, sizes in ((broken, (3,)), (chosen, (3, 4)), (unknown, (3,))):  # two parts for each
+    def constants(x):  # a part without inputs
+        return torch.ops.nestsmith_tests.odd(x), (torch.arange(5) * 2 + 1).exp2() - 3
+
+    for f, sizes in ((broken, (3,)), (chosen, (3, 4)), (unknown, (3,)), (constants, (3,))):  # two parts for each
         made.clear()
         with caplog.at_level("INFO", "nestsmith"):
             fast = compiled(f)
             for n in sizes:
                 x = torch.randn(n, 5)
                 agrees_with(fast(x), f(x))
-        assert len(made) == 2 * len(sizes)
+        assert len(made) == (1 if f is constants else 2) * len(sizes)
     assert "left to PyTorch: nestsmith_tests.odd.default (1)" in caplog.text
 
 

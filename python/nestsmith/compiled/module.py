@@ -27,6 +27,7 @@ class _Places:
     """Arguments by place or by name; one output as it is, several as a tuple."""
 
     state: dict = {}
+    example = None  # what results are like where there is no input: None, arrays of NumPy's
 
     def keep(self, given, values):
         return values
@@ -125,7 +126,7 @@ class CompiledModule:
         if len(given) != len(self._own):
             raise TypeError(f"the network takes {len(self._own)} inputs ({', '.join(self._own)}), {len(given)} were given")
         given = [self._checked(name, v) for name, v in zip(self._own, given)]
-        own, example = given[:], None
+        own, example = given[:], None if given else self.calling.example
         for k, v in enumerate(given):
             if values.is_tensor(v):
                 given[k] = v.resolve_neg()  # PyTorch negates some views only when they are read

@@ -155,6 +155,8 @@ class TorchCalling:
     ----------
     state : dict of str to array
         What the buffers that the model writes to hold now.
+    example : torch.Tensor
+        What results are like where the model has no input.
     """
 
     def __init__(self, torch, program, signature=None, read=None):
@@ -163,7 +165,7 @@ class TorchCalling:
         names = [v.name_hint for v in read.inputs] if read else []
         self.written = [names.index(s.target) for s in read.writes] if read else []  # places among the inputs
         self.tree = torch.utils._pytree
-        self.tensor = torch.Tensor
+        self.tensor, self.example = torch.Tensor, torch.empty(0)
         self.into, self.out = program.call_spec.in_spec, program.call_spec.out_spec
         kinds, specs = torch.export.graph_signature, program.graph_signature
         given = [s.arg for s in specs.input_specs if s.kind == kinds.InputKind.USER_INPUT]

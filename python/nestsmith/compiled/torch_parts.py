@@ -320,7 +320,9 @@ class Part(torch.nn.Module):
     def _compile(self, args):
         mod, params, _ = self.imported or self._import(args)
         where = {"target": "cuda" if self.device.type == "cuda" else "llvm", "device": self.device.index or 0}
-        return compile((mod, params), **where, **self.options)
+        made = compile((mod, params), **where, **self.options)
+        made.calling.example = torch.empty(0, device=self.device)
+        return made
 
     def _import(self, args):
         """(module, params, refused nodes) for weights by their places."""

@@ -854,8 +854,15 @@ def _scaled(n):
     x = n.input(0)
     if n.get("block_size"):
         n.refuse("scales of blocks are not supported")
-    after = 0 if rank_of(n.input(1)) == 0 else rank_of(x) - n.axis(1, rank_of(x)) - 1
-    lift = lambda v: v if v is None or rank_of(v) == 0 else relay.expand_dims(v, 1, after) if after else v  # noqa: E731
+
+    def lift(v):
+        if v is None or rank_of(v) == 0:
+            return v
+        if shape_of(v) == (1,):  # of the whole tensor, whatever the axis
+            return relay.reshape(v, ())
+        after = rank_of(x) - n.axis(1, rank_of(x)) - 1
+        return relay.expand_dims(v, 1, after) if after else v
+
     return x, lift(n.input(1)), lift(n.input(2))
 
 

@@ -42,11 +42,62 @@ def _conv(n):
     return _requantised(n, total, _scale(n, 1, 1, rank), _scale(n, 4, 1, rank), _scale(n, 6, 1, rank), 7)
 
 
+@converter("com.microsoft::QGemm")
+def _gemm(n):
+    a, b = _centred(n, 0, 2, -1), _centred(n, 3, 5, -2 if n.get("transB") else -1)
+    total = c.matmul(relay.transpose(a, [1, 0]) if n.get("transA") else a, relay.transpose(b, [1, 0]) if n.get("transB") else b)
+    total = relay.add(total, n.input(6)) if n.has(6) else total
+    first = relay.multiply(_scale(n, 1, 0, 2), array(n.get("alpha", 1.0), "float32"))
+    if n.has(7):
+        return _requantised(n, total, first, _scale(n, 4, 1, 2), _scale(n, 7, 1, 2), 8)
+    return relay.multiply(relay.cast(total, "float32"), relay.multiply(first, _scale(n, 4, 1, 2)))
+
+
+# ---- onnxruntime's own: real numbers between, rounded once ----
+
+
+def _real(n, i):
+    """Input `i`, with its scale and zero point behind it, as real numbers."""
+    return relay.multiply(relay.cast(_centred(n, i, i + 2, -1), "float32"), c.as_dtype(n.input(i + 1), "float32"))
+
+
+def _quantised(n, y, scale):
+    """`y` with the scale at input `scale` and the zero point behind it."""
+    return CONVERTERS["QuantizeLinear"](Node("QuantizeLinear", n.name, [y, n.input(scale), n.input(scale + 1)], {}, n.opset))
+
+
 @converter("com.microsoft::QLinearAdd", "com.microsoft::QLinearMul")
 def _elementwise(n):
-    real = [relay.multiply(relay.cast(_centred(n, i, i + 2, -1), "float32"), c.as_dtype(n.input(i + 1), "float32")) for i in (0, 3)]
-    y = (relay.add if n.op == "QLinearAdd" else relay.multiply)(*real)
-    return CONVERTERS["QuantizeLinear"](Node("QuantizeLinear", n.name, [y, n.input(6), n.input(7)], {}, n.opset))
+    return _quantised(n, (relay.add if n.op == "QLinearAdd" else relay.multiply)(_real(n, 0), _real(n, 3)), 6)
+
+
+_OF_ONE = ("Sigmoid", "LeakyRelu", "Softmax", "AveragePool", "GlobalAveragePool")
+
+
+@converter(*(f"com.microsoft::QLinear{name}" for name in _OF_ONE))
+def _of_one(n):
+    """An operator of one tensor. Its set of operators is an attribute where the meaning of an axis depends on it."""
+    name, x, last = n.op.removeprefix("QLinear"), _real(n, 0), bool(n.get("channels_last"))
+    rank = rank_of(x)
+    x = relay.transpose(x, [0, rank - 1, *range(1, rank - 1)]) if last else x
+    attrs = {"alpha": 0.01, **n.attrs} if name == "LeakyRelu" else n.attrs
+    y = CONVERTERS[name](Node(name, n.name, [x], attrs, n.get("opset", 13)))
+    return _quantised(n, relay.transpose(y, [0, *range(2, rank), 1]) if last else y, 3)
+
+
+@converter("com.microsoft::QLinearConcat")
+def _concat(n):
+    parts = [_real(n, i) for i in range(2, len(n.inputs), 3)]
+    return _quantised(n, relay.concatenate(parts, n.axis(0, rank_of(parts[0]))), 0)
+
+
+@converter("com.microsoft::QLinearWhere")
+def _where(n):
+    return _quantised(n, relay.where(n.input(0), _real(n, 1), _real(n, 4)), 7)
+
+
+for _name in ("QuantizeLinear", "DequantizeLinear"):  # types of 16 bits before opset 21
+    CONVERTERS[f"com.microsoft::{_name}"] = CONVERTERS[_name]
 
 
 @converter("DynamicQuantizeLinear")
