@@ -241,6 +241,33 @@ def test_programs(name):
     compare(outputs(mod, params, FAMILIES[name][1]), want)
 
 
+def test_quantised():
+    """What quantisation of exported programs writes: to the bit, but for factors that PyTorch computes in float64."""
+    pytest.importorskip("torch.ao.quantization.fx._decomposed")
+    q = torch.ops.quantized_decomposed
+    ends, scales, zeros = (-128, 127, torch.int8), torch.tensor([0.1, 0.02, 0.5]), torch.tensor([3, -7, 0])
+
+    def around(x, of, back, *more):
+        y = of(x, *more, *ends)
+        return y, back(y, *more, *ends)
+
+    def rows(x):
+        y = q.quantize_per_token(x, scales[:, None], zeros[:, None], *ends)
+        return y, q.dequantize_per_token(y, scales[:, None], zeros[:, None], *ends, torch.float32)
+
+    ranges = [lambda s, x, f=f: f(x, *ends[:2], 1e-5, torch.int8) for f in (q.choose_qparams.tensor, q.choose_qparams_symmetric.tensor)]
+    functions = [
+        lambda s, x: around(x, q.quantize_per_tensor, q.dequantize_per_tensor, 0.07, 5),
+        lambda s, x: around(x, q.quantize_per_tensor.tensor, q.dequantize_per_tensor.tensor, scales[:1], zeros[:1]),
+        lambda s, x: around(x, q.quantize_per_channel, q.dequantize_per_channel, scales, zeros, 0),
+        lambda s, x: rows(x),
+        *ranges,
+    ]
+    want, mod, params = imported(functions, (x := torch.randn(3, 4) * 9,))
+    for got, w in zip(computed(mod, params, [x.numpy()]), want, strict=True):
+        assert got.dtype == w.dtype and np.allclose(got, w, 1e-6, 0), (got, w)
+
+
 def test_regions():
     ops = pytest.importorskip("torchvision.ops")
     boxes = torch.tensor([[1.0, 2, 9, 12], [0, 0, 20, 8], [-3, 4, 5, 30], [5, 5, 5.2, 5.1]])

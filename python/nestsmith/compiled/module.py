@@ -28,6 +28,7 @@ class _Places:
 
     state: dict = {}
     example = None  # what results are like where there is no input: None, arrays of NumPy's
+    other_shape = "compile the model again with inputs of this shape"
 
     def keep(self, given, values):
         return values
@@ -151,7 +152,8 @@ class CompiledModule:
         if kind[2]:
             raise TypeError(f"input {name!r} is {kind[2]}; the network takes tensors whose elements all lie in memory: {values.REMEDY[kind[2]]}")
         if values.shape_of(value) != shape:
-            raise TVMValueError(f"input {name!r} has shape {values.shape_of(value)}; the network was compiled for {shape}")
+            found = values.shape_of(value)
+            raise TVMValueError(f"input {name!r} has shape {found}; the network was compiled for {shape}: {self.calling.other_shape}")
         if not values.holds(value, dtype):
             raise TypeError(f"input {name!r} holds {values.dtype_of(value)}; the network was compiled for {dtype}: convert it first")
         if type(value) is kind[0]:

@@ -159,6 +159,11 @@ class TorchCalling:
         What results are like where the model has no input.
     """
 
+    other_shape = (
+        'compile the model again with inputs of this shape; torch.compile(model, backend="nestsmith") makes a network for each shape by '
+        "itself, and a static cache of transformers keeps its shape from step to step"
+    )
+
     def __init__(self, torch, program, signature=None, read=None):
         self.signature = signature
         self.state = {name: value for name, (_, value) in read.states.items()} if read else {}

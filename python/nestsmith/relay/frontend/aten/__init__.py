@@ -7,8 +7,8 @@ every result with the shape and the type that PyTorch computed.
 
 from __future__ import annotations
 
-from . import choosing, elements, layers, linalg, moving, reductions, special
+from . import choosing, elements, layers, linalg, moving, quantised, reductions, special
 from .pairs import PAIRS, Pair
 from .table import ATEN, aten
 
-__all__ = ["ATEN", "PAIRS", "Pair", "aten", "choosing", "elements", "layers", "linalg", "moving", "reductions", "special"]
+__all__ = ["ATEN", "PAIRS", "Pair", "aten", "choosing", "elements", "layers", "linalg", "moving", "quantised", "reductions", "special"]
