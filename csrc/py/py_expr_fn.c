@@ -159,15 +159,40 @@ typedef struct {
   ExprId e, out;
   int n;
   VarSub *sub;
+  int n_tensor;
+  const TensorId *from, *to;
   PyObject *list;
 } Walk;
-ERR_BODY(do_subst, Walk *w, w->out = ex_subst(SES, w->e, w->n, w->sub))
-/* expr_substitute(expr, vars, values): the variables replaced. */
+static void do_subst(void *p) {
+  Walk *w = p;
+  w->out = ex_subst(SES, w->e, w->n, w->sub);
+  for (int i = 0; i < w->n_tensor; i++) w->out = te_replace_tensor(SES, w->out, w->from[i], w->to[i]);
+}
+static TensorId *tensor_list(PyObject *seq, int n) {
+  TensorId *t = py_calloc(n + 1, sizeof *t);
+  for (int i = 0; t && i < n; i++)
+    if (!(t[i] = py_tensor_id(PyList_GET_ITEM(seq, i)))) {
+      PyMem_Free(t);
+      return NULL;
+    }
+  return t;
+}
+/* expr_substitute(expr, vars, values, from=[], to=[]): variables and tensors replaced. */
 static PyObject *fn_substitute(PyObject *Py_UNUSED(m), PyObject *args) {
-  PyObject *vars, *values, *r = NULL;
+  PyObject *vars, *values, *from = NULL, *to_list = NULL, *r = NULL;
   Py_ssize_t n = 0, k = 0;
+  TensorId *old = NULL, *new = NULL;
   Walk w = {0};
-  if (!PyArg_ParseTuple(args, "O&OO", py_expr_arg, &w.e, &vars, &values)) return NULL;
+  if (!PyArg_ParseTuple(args, "O&OO|O!O!", py_expr_arg, &w.e, &vars, &values, &PyList_Type, &from, &PyList_Type,
+                        &to_list))
+    return NULL;
+  w.n_tensor = from && to_list ? (int)PyList_GET_SIZE(from) : 0;
+  if (w.n_tensor && (PyList_GET_SIZE(to_list) != w.n_tensor || !(old = tensor_list(from, w.n_tensor)) ||
+                     !(new = tensor_list(to_list, w.n_tensor)))) {
+    PyMem_Free(old);
+    return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "as many new tensors as old ones are needed");
+  }
+  w.from = old, w.to = new;
   ExprId *v = py_expr_list(vars, &n, "the variables must be a sequence"), *to = NULL;
   if (v) to = py_expr_list(values, &k, "the values must be a sequence");
   if (to && n != k) PyErr_Format(PyExc_ValueError, "%zd variables and %zd values", n, k);
@@ -176,7 +201,7 @@ static PyObject *fn_substitute(PyObject *Py_UNUSED(m), PyObject *args) {
     for (int i = 0; i < n; i++) w.sub[i] = (VarSub){ir_kind(SES, v[i]) == IR_VAR ? ir_node(SES, v[i])->sym : 0, to[i]};
     if (py_guard(py_session(), do_subst, &w)) r = py_expr_new(w.out);
   }
-  PyMem_Free(w.sub), PyMem_Free(v), PyMem_Free(to);
+  PyMem_Free(w.sub), PyMem_Free(v), PyMem_Free(to), PyMem_Free(old), PyMem_Free(new);
   return r;
 }
 
@@ -214,7 +239,8 @@ static PyMethodDef FUNCS[] = {
     {"expr_cast", fn_cast, METH_VARARGS, "expr_cast(dtype, value, reinterpret=False)."},
     {"expr_ramp", fn_ramp, METH_VARARGS, "expr_ramp(base, stride, lanes): base, base + stride, ..."},
     {"expr_broadcast", fn_broadcast, METH_VARARGS, "expr_broadcast(value, lanes): lanes times the same."},
-    {"expr_substitute", fn_substitute, METH_VARARGS, "expr_substitute(expr, vars, values): with variables replaced."},
+    {"expr_substitute", fn_substitute, METH_VARARGS,
+     "expr_substitute(expr, vars, values, from=[], to=[]): with variables and tensors replaced."},
     {"expr_vars", fn_vars, METH_O, "expr_vars(expr): its variables, each once."},
     {NULL, NULL, 0, NULL}};
 

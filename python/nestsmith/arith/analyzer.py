@@ -130,10 +130,11 @@ class Analyzer:
     """
 
     def __init__(self):
-        self._bound, self._conditions = {}, []
+        self._bound, self._conditions, self._half = {}, [], {}
 
     def _facts(self, extra=()):
-        return (*[(v, *f) for v, f in self._bound.items()], *[(None, c, None) for c in (*self._conditions, *extra)])
+        conditions = [*self._conditions, *extra, *[c for known in self._half.values() for c in known]]
+        return (*[(v, *f) for v, f in self._bound.items()], *[(None, c, None) for c in conditions])
 
     def simplify(self, expr, steps=2):
         """The simplest form of an expression; ``steps`` is accepted for compatibility."""
@@ -207,13 +208,16 @@ class Analyzer:
         if var.kind != "Var":
             self._conditions += [c for c in self._within(var, info)]
             return
-        if not override and var in self._bound:
+        if not override and (var in self._bound or var in self._half):
             raise ValueError(f"Trying to update var '{var}' with a different const bound: it is known already; pass override=True")
-        marks = {id(c) for c in getattr(self, "_from_updates", {}).get(var, [])}
-        self._conditions = [c for c in self._conditions if id(c) not in marks]
-        new = self._within(var, info)
-        self.__dict__.setdefault("_from_updates", {})[var] = new
-        self._conditions += new
+        if info.min_value == info.max_value:
+            self._bound[var] = (const(info.min_value, var.dtype), None)
+        elif -_INF < info.min_value and info.max_value < _INF:
+            extent = info.max_value - info.min_value + 1
+            self._bound[var] = (const(info.min_value, var.dtype), const(extent, var.dtype if extent < 2**31 else "int64"))
+        else:
+            self._bound.pop(var, None)
+        self._half[var] = self._within(var, info) if var not in self._bound else []
 
     @staticmethod
     def _within(var, info):

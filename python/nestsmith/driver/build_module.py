@@ -9,6 +9,7 @@ from ..runtime.device import num_threads
 from ..runtime.module import Module, OperatorModule
 from ..states import loops_of
 from ..target import HAND_VTHREADS, Target, device_limits, hand_vector_bytes
+from .varying import VaryingModule, varies
 
 __all__ = ["LoweredFunction", "build", "engine_of", "lower"]
 
@@ -47,7 +48,8 @@ def build(
     inputs : schedule
         From ``te.create_schedule``, ``task.apply_best``, or a state of the auto-scheduler.
     args : list of te.Tensor
-        Inputs and outputs, in the order in which the function takes its arrays.
+        Inputs and outputs, in the order in which the function takes its arrays. Sizes may be variables (``te.var``): each set of sizes is
+        compiled at the first call that has it. A variable among the arguments is a number at the call.
     target : Target or str, optional
         Default: the scope's target, else this CPU.
     target_host : Target or str, optional
@@ -82,6 +84,8 @@ def build(
     if not name.isidentifier():
         raise ValueError(f"name {name!r} is not an identifier")
     target = Target.canon_target_and_host(target or Target.current() or Target("llvm"), target_host)[0]
+    if varies(inputs, args):
+        return VaryingModule(inputs, list(args), name, lambda sch, tensors: build(sch, tensors, target, name=name, cache_dir=cache_dir))
     engine = engine_of(target)
     source, manifest = _core.program(loops_of(inputs), None if args is None else list(args), engine, name)
     of_steps = getattr(inputs, "of_steps", True)  # a State is one; a schedule of te knows

@@ -3,7 +3,42 @@
 from __future__ import annotations
 
 from .. import _core
-from .._core import Expr
+from .._core import EqualOp, Expr, IterVar  # noqa: F401
+from .any import Any  # noqa: F401
+from .nodes import (  # noqa: F401  (TVM's places)
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Broadcast,
+    Call,
+    Cast,
+    CommReducer,
+    Div,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Let,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    PrimExpr,
+    ProducerLoad,
+    Ramp,
+    Reduce,
+    Select,
+    StringImm,
+    Sub,
+    Var,
+)  # fmt: skip
 
 
 class Range:
@@ -56,10 +91,13 @@ def const(value, dtype=None):
 
 
 def convert(value):
-    """An expression, or a list of expressions, from Python values."""
+    """An expression, or a list or dict of them, from Python numbers; what is no number stays as it is."""
     if isinstance(value, (list, tuple)):
         return [convert(v) for v in value]
-    return value if isinstance(value, (Expr, _core.Tensor)) else const(value)
+    if isinstance(value, dict):
+        return {k: convert(v) for k, v in value.items()}
+    number = isinstance(value, (bool, int, float, _core.EqualOp)) or hasattr(value, "dtype") and not isinstance(value, (Expr, _core.Tensor))
+    return const(value) if number and getattr(value, "ndim", 0) == 0 else value
 
 
 def as_const_int(value, what="the value"):

@@ -99,11 +99,15 @@ def abs(x):
 
 def isinf(x):
     """True where ``x`` is positive or negative infinity."""
+    if not _dtype(x).startswith(("float", "bfloat")):
+        return const(False)  # an integer
     return _core.expr_bin("And", EQ(abs(x), infinity(_dtype(x))), _core.expr_not(_core.expr_math("isnan", (x,))))
 
 
 def isfinite(x):
     """True where ``x`` is neither infinite nor not-a-number."""
+    if not _dtype(x).startswith(("float", "bfloat")):
+        return const(True)  # an integer
     return _core.expr_bin("And", _core.expr_not(isinf(x)), _core.expr_not(_core.expr_math("isnan", (x,))))
 
 

@@ -135,6 +135,7 @@ copy = identity
 
 def clip(x, a_min, a_max):
     """``max(min(x, a_max), a_min)``; stage ``compute``."""
+    a_min, a_max = (v.value if isinstance(v, tir.Expr) else v for v in (a_min, a_max))
     low, high = (tir.const(v, x.dtype) for v in clip_bounds(a_min, a_max, x.dtype))
 
     def f(*i):

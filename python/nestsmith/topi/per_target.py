@@ -7,7 +7,10 @@ AutoTVM or operators of :mod:`nestsmith.topi` and :mod:`nestsmith.topi.nn`.
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.machinery
 import re
+import sys
 
 from .. import _absent, _core, autotvm, te, topi
 from ..autotvm.task.task import TASK_TABLE
@@ -102,6 +105,8 @@ def of(module):
     default = _TARGETS.get(module, "llvm")
 
     def getattribute(name):
+        if name == "__path__":  # it has modules, such as topi.cuda.depthwise_conv2d, with the same names
+            return []
         if name == "schedule_injective_from_existing":
             return schedule_stage
         if name.startswith("schedule_"):
@@ -118,4 +123,26 @@ def of(module):
     return getattribute
 
 
+class _Parts(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules of the modules of targets: TVM's files. What one has, all have."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        package, _, leaf = name.rpartition(".")
+        ours = package.rpartition(".")
+        known = ours[0] == "nestsmith.topi" and ours[2] in _MODULES and leaf in _FILES
+        return importlib.machinery.ModuleSpec(name, _Parts()) if known else None
+
+    @staticmethod
+    def exec_module(module):
+        module.__getattr__ = of(module.__name__.split(".")[2])
+
+
+_MODULES = ("adreno", "arm_cpu", "bifrost", "cuda", "generic", "gpu", "hexagon", "hls", "intel_graphics", "mali", "rocm", "x86")
+_FILES = set("""
+    argwhere batch_matmul conv1d conv1d_transpose_ncw conv2d conv2d_transpose conv2d_transpose_nchw conv2d_winograd conv3d conv3d_transpose
+    conv3d_transpose_ncdhw default dense depthwise_conv2d extern group_conv2d_nchw image injective math nn pooling reduction roi_align search
+    softmax sort transform unique
+    """.split())
+sys.meta_path.append(_Parts)  # type: ignore[arg-type]
 _ = autotvm.templates  # their functions are registered

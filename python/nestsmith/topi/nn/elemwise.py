@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import te, tir
 from .. import reduction
 from ..broadcast import binary
-from ..elemwise import as_type, sqrt
+from ..elemwise import as_type, identity, sqrt
 from ..transform import expand_dims, reshape
 from ..util import ELEMWISE, INJECTIVE, c_compute, const_like, normal_axis, prod, sum_type, unravel
 
@@ -81,7 +81,7 @@ def batch_norm(
     list of te.Tensor
         The result, and the statistics for the next step.
     """
-    dtype, acc, after = data.dtype, sum_type(data.dtype), [moving_mean, moving_var]
+    dtype, acc, after = data.dtype, sum_type(data.dtype), [identity(moving_mean), identity(moving_var)]
     data, gamma, beta, moving_mean, moving_var = (as_type(t, acc) for t in (data, gamma, beta, moving_mean, moving_var))
     n = len(data.shape)
     a = normal_axis(axis, n)

@@ -32,10 +32,12 @@ def _scaled(out, gamma, beta, axes, shape, acc):
 
 
 def instance_norm(data, gamma, beta, axis, epsilon=1e-5):
-    """(x - mean) / sqrt(variance + epsilon) over the dimensions ``axis``, for each image and channel; gamma and beta [C] lie along dimension 1."""
+    """(x - mean) / sqrt(variance + epsilon) over the dimensions ``axis``, for each image and channel. gamma and beta have these dimensions;
+    if they have one where ``axis`` has several, they lie along dimension 1, the channels."""
     acc, axes = sum_type(data.dtype), _axes(axis, len(data.shape))
     out = _normalized(as_type(data, acc), axes, epsilon)
-    return as_type(_scaled(out, gamma, beta, [1], data.shape, acc), data.dtype)
+    along = axes if len(gamma.shape) == len(axes) else [1]
+    return as_type(_scaled(out, gamma, beta, along, data.shape, acc), data.dtype)
 
 
 def group_norm(data, gamma, beta, num_groups, channel_axis, axes, epsilon=1e-5):

@@ -1,0 +1,103 @@
+"""A computation whose sizes are variables, made anew with numbers in their place."""
+
+from __future__ import annotations
+
+from .. import _core
+from ..tir.expr import const
+from .operation import placeholder
+from .schedule import create_schedule
+
+__all__ = ["is_varying", "specialized", "variables_of"]
+
+
+def variables_of(dims):
+    """The variables in dimensions, each once."""
+    return list(dict.fromkeys(v for d in dims if isinstance(d, _core.Expr) for v in _core.expr_vars(d)))
+
+
+def _operations(ops):
+    """Operations and all that they read, producers first."""
+    out: dict = {}
+    stack = [(o, False) for o in reversed(list(ops))]
+    while stack:
+        op, done = stack.pop()
+        if op in out:
+            continue
+        if done:
+            out[op] = None
+            continue
+        stack.append((op, True))
+        stack += [(t.op, False) for t in reversed(list(op.input_tensors)) if t.op not in out]
+    return list(out)
+
+
+def is_varying(ops):
+    """Whether a shape of a computation is not known."""
+    return any(isinstance(d, _core.Expr) for op in _operations(ops) for d in op.shape)
+
+
+def _value(e, names, values):
+    """A number, or an expression in which the variables are replaced."""
+    if not isinstance(e, _core.Expr):
+        return e
+    out = _core.arith_simplify(_core.expr_substitute(e, names, values), ())
+    return int(out) if out.kind == "IntImm" else out
+
+
+class _Maker:
+    def __init__(self, values):
+        self.names, self.values = list(values), list(values.values())
+        self.tensors: dict = {}
+
+    def dim(self, d):
+        return _value(d, self.names, self.values)
+
+    def make(self, op):
+        """Operation `op` with the values; its tensors are noted."""
+        if op.is_placeholder:
+            new = [placeholder([self.dim(d) for d in op.shape], op.dtype, op.name)]
+        else:
+            new = self._compute(op)
+        for i, t in enumerate(new):
+            self.tensors[op.output(i)] = t
+
+    def _compute(self, op):
+        axes = []
+        for a in op.axis:
+            lo, extent = (self.dim(v) for v in (a.min, a.extent))
+            if isinstance(extent, int) and isinstance(a.extent, _core.Expr):
+                lo, extent = (const(v, a.var.dtype) for v in (lo, extent))
+            axes.append(_core.expr_iter_var(a.var.name, lo, extent, 0, None))
+        names, values = [*self.names, *[a.var for a in op.axis]], [*self.values, *[a.var for a in axes]]
+        old = list(op.input_tensors)
+        bodies = [_core.expr_substitute(b, names, values, old, [self.tensors[t] for t in old]) for b in op.body]
+        return _core.te_compute(op.name, op.tag, axes, bodies, {})
+
+
+def specialized(sch, args, values, scalars):
+    """The schedule and its arguments with numbers for the variables of shapes.
+
+    Parameters
+    ----------
+    sch : te.Schedule
+    args : list of te.Tensor and tir.Var
+    values : dict of tir.Var to int
+    scalars : list of tir.Var
+        Variables that become arrays without dimensions, from which programs read them.
+
+    Returns
+    -------
+    te.Schedule, list of te.Tensor
+        The steps of `sch` are done again; where the numbers do not allow them, the loops are plain ones.
+    """
+    cells = {v: placeholder((), v.dtype, v.name) for v in scalars}
+    maker = _Maker({**{v: const(n, v.dtype) for v, n in values.items()}, **{v: t() for v, t in cells.items()}})
+    for op in _operations(sch.outputs):
+        maker.make(op)
+    new = create_schedule([maker.tensors[o.output(0)].op for o in sch.outputs])
+    try:
+        new.apply_steps(sch.steps())
+    except ValueError:
+        new = create_schedule([maker.tensors[o.output(0)].op for o in sch.outputs])
+    tensors = [cells[a] if a in cells else maker.tensors[a] for a in args if isinstance(a, _core.Tensor) or a in cells]
+    return new, tensors
