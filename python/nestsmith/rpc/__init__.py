@@ -8,10 +8,15 @@
 from __future__ import annotations
 
 from ..error import RPCError, RPCSessionTimeoutError
+from . import base, proxy, server
+from .proxy import Proxy
+from .server import Server
 from .session import LocalSession, RPCSession
 from .tracker import TrackerSession, check_remote, connect, connect_tracker, request_remote
 
 __all__ = [
+    "Proxy",
+    "Server",
     "LocalSession",
     "RPCError",
     "RPCSession",

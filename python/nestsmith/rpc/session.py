@@ -7,6 +7,7 @@ programs, a remote device gives over the wire, so that arrays, modules and the g
 from __future__ import annotations
 
 import collections
+import io
 import math
 import os
 import pathlib
@@ -17,14 +18,17 @@ import weakref
 import numpy as np
 
 from .. import check
-from ..cluster.runner import Runner
+from ..cluster.runner import Runner, raise_error
 from ..cluster.settings import ClusterError, SessionTimeout
 from ..contrib import cc, utils
+from ..registry import get_global_func
 from ..runtime import library
 from ..runtime.device import Device
 from ..runtime.device import device as make_device
 from ..runtime.graph import GraphRuntime
-from ..runtime.module import OperatorModule
+from ..runtime.module import Module, OperatorModule
+from ..runtime.ndarray import NDArray, bytes_of
+from .wire import pack, raised, unpack
 
 __all__ = ["LocalSession", "RPCSession", "RemoteDevice"]
 
@@ -62,6 +66,47 @@ class RemoteBuffer:
     def dlpack(self, shape, code, bits):
         """Not possible: the memory is elsewhere."""
         raise TypeError("an array on a remote device cannot be shared by DLPack; copy it with numpy()")
+
+
+def remote_array(session, described, keep=True):
+    """An array of memory that a session has; keep: it is the array's, and is freed with it."""
+    kind, number = described["device"]
+    device = RemoteDevice(session, kind, number)
+    buffer = RemoteBuffer.__new__(RemoteBuffer)
+    buffer._session, buffer.tensor = session, described["nd"]
+    buffer.nbytes = bytes_of(described["shape"], described["dtype"])
+    if keep:
+        weakref.finalize(buffer, session.drop, buffer.tensor)
+    return NDArray(buffer, tuple(described["shape"]), described["dtype"], device)
+
+
+class RemoteFunction:
+    """A function of a server's process. What it raises there is raised here, as the class of that name or an RPCError."""
+
+    def __init__(self, session, what, name):
+        self._session, self._what, self.__name__ = session, what, name
+
+    def __call__(self, *args):
+        out: list = []
+        packed = [pack(a, out, self._tensor) for a in args]
+        reply, data = self._session.ask({"op": "call", **self._what, "args": packed}, b"".join(out))
+        if reply.get("error"):
+            raise raised(reply["class"], reply["msg"])
+        return unpack(reply["value"], io.BytesIO(data), self._made)
+
+    def _tensor(self, value):
+        if isinstance(value, RemoteFunction) and value._session is self._session and "fn" in value._what:
+            return value._what["fn"]
+        if not isinstance(value, NDArray) or getattr(value.device, "session", None) is not self._session:
+            raise TypeError("arrays and functions that are arguments have to be of the session: nd.array(x, remote.cpu(0))")
+        return value.buffer.tensor
+
+    def _made(self, kind, described):
+        if kind == "nd":
+            return remote_array(self._session, described)
+        out = RemoteFunction(self._session, {"fn": described["fn"]}, "function")
+        weakref.finalize(out, self._session.drop, -described["fn"])
+        return out
 
 
 class _Image:
@@ -297,7 +342,13 @@ class RPCSession:
                 self._link.ask({"op": "drop", "handle": self._gone.popleft()}, b"", None)
             except ValueError:
                 continue  # it went with an earlier runner of the session
-        return self._link.ask(request, data, limit)
+        return self._answer(self._link.ask(request, data, limit))
+
+    def _answer(self, replied):
+        reply = replied[0]
+        if "error" in reply and reply["error"] != "python":  # of a server; other links have raised it
+            raise_error(reply["error"], str(reply.get("msg", "")))
+        return replied
 
     def drop(self, handle):
         """Nobody has the handle any more: it goes with the next request. For finalizers, which must not wait."""
@@ -398,6 +449,15 @@ class RPCSession:
             return RemoteFactory(self, module)
         return _operator(self, module, module.facts["functions"][0])
 
+    def system_lib(self):
+        """The functions that are linked into the session's program: none."""
+        return Module("system_lib")
+
+    def download_linked_module(self, path):
+        """The content of a library that was uploaded, as a bytearray; an archive of objects is linked first."""
+        name, content = os.fspath(path), bytes(self.download(path))
+        return self.download(self._link_archive(name, content) if library.is_archive(content) else name)
+
     def _link_archive(self, name, content):
         with utils.tempdir() as work:
             archive, linked = work.relpath("archive.tar"), work.relpath("library.so")
@@ -409,13 +469,16 @@ class RPCSession:
         return name + ".so"
 
     def get_function(self, name):
-        """A function of the session by TVM's name: "tvm.rpc.server.upload", ".download", ".remove", ".listdir".
+        """A function of the session by TVM's name: "tvm.rpc.server.upload", ".download", ".remove", ".listdir"; on an `rpc.Server` also
+        those that are registered in its process.
 
         Raises ValueError for others: a session does what it offers and nothing else.
         """
         known = {f"{p}.rpc.server.{n}": f for p in ("tvm", "nestsmith")
                  for n, f in (("upload", lambda to, data: self.upload(bytes(data), to)), ("download", self.download),
                               ("remove", self.remove), ("listdir", self.listdir))}  # fmt: skip
+        if name not in known and getattr(self._link, "calls", False) and self.ask({"op": "has", "name": check.text("name", name)})[0]["has"]:
+            return RemoteFunction(self, {"name": name}, name)
         if name not in known:
             raise ValueError(f"a session has no function {check.text('name', name)!r}; it has {', '.join(sorted(known))}")
         return known[name]
@@ -463,3 +526,8 @@ class LocalSession(RPCSession):
     def __init__(self, timeout=None):
         link = _OwnRunner(None if timeout is None else check.number("timeout", timeout, 0))
         super().__init__(link, link.runner.facts, "local")
+
+    def get_function(self, name):
+        """As of other sessions; registered functions are those of this process."""
+        found = get_global_func(name, allow_missing=True)
+        return super().get_function(name) if found is None else found

@@ -6,9 +6,10 @@ from .. import check
 from ..cluster.client import Client, DeviceLost
 from ..cluster.display import summary_text
 from ..error import RPCError
+from .server import Tracker, connect
 from .session import RPCSession
 
-__all__ = ["TrackerSession", "check_remote", "connect", "connect_tracker", "request_remote"]
+__all__ = ["Tracker", "TrackerSession", "check_remote", "connect", "connect_tracker", "request_remote"]
 
 
 class _Leased:
@@ -124,14 +125,6 @@ def _request(client, own, key, priority, timeout, tries, wait_limit=None):
 def connect_tracker(url=None, port=None, tls_dir=None):
     """A `TrackerSession`. Without an address NESTSMITH_TRACKER_HOST and _PORT, then TVM_TRACKER_HOST and _PORT, then 127.0.0.1:9190."""
     return TrackerSession(url, port, tls_dir)
-
-
-def connect(url, port, key="", session_timeout=0, **options):
-    """Not there. Raises ValueError: a server is reached through its tracker."""
-    raise ValueError(
-        f"a server ({url}:{port}) is reached through its tracker: nestsmith.rpc.connect_tracker(host, port).request(key); a session "
-        "of this machine is nestsmith.rpc.LocalSession()"
-    )
 
 
 def request_remote(device_key, host=None, port=None, priority=1, timeout=60, tls_dir=None):

@@ -11,6 +11,7 @@ from . import utils
 
 def pytest_configure(config):
     """Registers the marks of features."""
+    utils.Feature.registered = True
     for name, feature in utils.Feature.all.items():
         config.addinivalue_line("markers", f"{name}: needs {feature.long_name}")
 

@@ -165,6 +165,7 @@ class Feature:
     """
 
     all: dict = {}
+    registered = False  # whether pytest knows the names as marks: with the plugin
 
     def __init__(self, name, long_name=None, cmake_flag=None, target_kind_enabled=None, compile_time_check=None, target_kind_hardware=None,
                  run_time_check=None, parent_features=None):  # fmt: skip
@@ -185,7 +186,7 @@ class Feature:
             raise ValueError(f"support_required is {support_required!r}; it is 'compile-and-run', 'compile-only' or 'optional'")
         wanted = support_required != "optional"
         mark = [_pytest().mark.skipif(not self.here(support_required), reason=f"needs {self.long_name}")] if wanted else []
-        return [getattr(_pytest().mark, self.name), *mark]
+        return [*([getattr(_pytest().mark, self.name)] if Feature.registered else ()), *mark]
 
     def __call__(self, func=None, *, support_required="compile-and-run"):
         if func is None:
