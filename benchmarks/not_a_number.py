@@ -65,11 +65,10 @@ def kernels():
 
 def best_state(name, make, target, trials):
     """(the engine's state of the best of so many schedules or of the default one, tensors)"""
-    from nestsmith.relay.default_schedule import default_state
-
     from nestsmith import _core, auto_scheduler
     from nestsmith.auto_scheduler.compute_dag import LayoutRewriteOption
     from nestsmith.states import core_state
+    from nestsmith.topi.default_schedule import default_state
 
     if not trials:
         tensors = make()

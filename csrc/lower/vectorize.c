@@ -139,12 +139,11 @@ static ExprId vec_operand(LowWiden *k, ExprId e) {
 static ExprId vec_test(LowWiden *k, ExprId e) {
   IrCtx *c = k->c;
   const ExprNode n = *ir_node(c, e);
-  if (!ex_uses_var(c, e, k->lane)) return wide(k, e);
   if (n.kind == IR_NOT) return ex_not(c, vec_test(k, ir_kid(c, e, 0)));
   bool logic = n.kind == IR_AND || n.kind == IR_OR;
-  if (!logic && !ir_is_compare(n.kind)) {
-    k->fail = true;
-    return e;
+  if (!logic && !(ir_is_compare(n.kind) && dtype_on_vectors(ir_type(c, ir_kid(c, e, 0))))) {
+    k->fail |= ex_uses_var(c, e, k->lane);
+    return k->fail ? e : wide(k, e);
   }
   ExprId (*part)(LowWiden *, ExprId) = logic ? vec_test : vec_operand;
   ExprId a = part(k, ir_kid(c, e, 0)), b = k->fail ? e : part(k, ir_kid(c, e, 1));

@@ -329,24 +329,38 @@ def test_a_run_by_the_clock_comes_to_every_task():
     assert schedules.pace(18000, 40, 18, False) == (4, 40) and schedules.pace(18000, 3600, 18, False) == (64, 40)
 
 
-def test_a_slow_device_gets_smaller_rounds(tmp_path, monkeypatch):
-    """Each of five tasks gets a trial although trials take many times as long as rounds of four have time for, and the time to go is true."""
-    monkeypatch.setattr(schedules, "LocalRunner", functools.partial(schedules.LocalRunner, cooldown_interval=1.0))
-    shown, end_of_round = [], display.Progress.round_line
+@pytest.mark.parametrize(
+    "tasks, cooldown, seconds, late, off",
+    [(5, 1.0, 16, 0.4, 6), pytest.param(22, 1.5, 150, 0.1, 12, marks=[pytest.mark.full, pytest.mark.long])],
+)
+def test_a_slow_device_gets_smaller_rounds(tmp_path, monkeypatch, tasks, cooldown, seconds, late, off):
+    """Each task gets a trial although trials take many times as long as rounds of four have time for, the run ends in time, and what it
+    says of the time to go is true: to `off` seconds in the short run, to a quarter in the long one. A trial is two runs and two pauses."""
+    monkeypatch.setattr(schedules, "LocalRunner", functools.partial(schedules.LocalRunner, cooldown_interval=cooldown))
+    shown, run, end_of_round, tune = [], [], display.Progress.round_line, schedules.TaskScheduler.tune
 
     def round_line(progress):
         end_of_round(progress)
         shown.append((time.time(), progress.rate()[1], progress.line()))
 
+    def timed(*args, **kwargs):
+        run.append(time.time())
+        tune(*args, **kwargs)
+        run.append(time.time())
+
     monkeypatch.setattr(display.Progress, "round_line", round_line)
-    xs = [relay.var(f"x{k}", shape=(8, 16 + k)) for k in range(5)]
+    monkeypatch.setattr(schedules.TaskScheduler, "tune", timed)
+    xs = [relay.var(f"x{k}", shape=(8, 16 + k)) for k in range(tasks)]
     products = [relay.nn.dense(x, relay.const(np.ones((4, 16 + k), "float32"))) for k, x in enumerate(xs)]
-    begin, log = time.time(), tmp_path / "slow.json"
-    quick(relay.Function(xs, relay.Tuple(products)), log=log, tune_seconds=16, verbose=1)
-    assert len({inp.task.workload_key for inp, _ in auto_scheduler.load_records(str(log))}) == 5
-    assert all(at < begin + 40 for at, _, _ in shown)
+    log = tmp_path / "slow.json"
+    quick(relay.Function(xs, relay.Tuple(products)), log=log, tune_seconds=seconds, verbose=1)
+    assert len({inp.task.workload_key for inp, _ in auto_scheduler.load_records(str(log))}) == tasks
+    begin, end = run
+    assert abs(end - begin - seconds) <= late * seconds
     for at, left, line in shown[2:]:
-        assert abs(at + left - shown[0][0] - 16) < 6 and " trials " in line and "/" not in line.split(" trials ")[1].split("best")[0]
+        assert " trials " in line and "/" not in line.split(" trials ")[1].split("best")[0]
+        assert abs(at + left - end) < off
+        assert at < begin + 20 or abs(left - (end - at)) <= max(0.25 * (end - at), 2)
 
 
 def test_too_few_trials_become_one_for_each_task(net, tmp_path, capsys):

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from nestsmith.relay.default_schedule import default_state
 
 import nestsmith as ns
 from helpers import full, rest_full
@@ -12,6 +11,7 @@ from nestsmith import auto_scheduler, relay, te, topi
 from nestsmith.contrib import graph_executor
 from nestsmith.relay.infer import infer_type as typed
 from nestsmith.states import core_state
+from nestsmith.topi.default_schedule import default_state
 
 nn = relay.nn
 TARGETS = ["llvm", pytest.param("opencl", marks=pytest.mark.skipif(not ns.opencl(0).exist, reason="no OpenCL device"))]
