@@ -1,5 +1,5 @@
 """Passes over modules and the context that configures them."""
 
-from .relay.passes import Pass, PassContext, Sequential, function_pass, module_pass
+from .relay.passes import Pass, PassContext, PrintIR, Sequential, function_pass, module_pass
 
-__all__ = ["PassContext", "Pass", "Sequential", "module_pass", "function_pass"]
+__all__ = ["Pass", "PassContext", "PrintIR", "Sequential", "function_pass", "module_pass"]

@@ -7,12 +7,14 @@ required) and it is not disabled. Contexts nest; the inner one replaces the oute
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
 
 from .. import check
 from .module import IRModule
 
-__all__ = ["PassContext", "Pass", "Sequential", "module_pass", "function_pass"]
+__all__ = ["Pass", "PassContext", "PrintIR", "Sequential", "function_pass", "module_pass"]
 
 _CONFIGS = {
     "relay.backend.use_auto_scheduler": "bool: kernels come from the auto-scheduler's records",
@@ -146,27 +148,60 @@ class Sequential(Pass):
         return mod
 
 
+def _pass_of(f, method, name, opt_level, over):
+    """The pass of a function, or of a class: then a function that makes its pass from the arguments of an object, whose `method` it is."""
+
+    def make(kind, called):
+        return Pass(name or kind.__name__, opt_level, over(called))
+
+    if not inspect.isclass(f):
+        return make(f, f)
+    if not callable(getattr(f, method, None)):
+        raise TypeError(f"{f.__name__} has no method {method}, which would be its pass")
+
+    @functools.wraps(f, updated=())
+    def of_arguments(*args, **kwargs):
+        return make(f, getattr(f(*args, **kwargs), method))
+
+    return of_arguments
+
+
 def module_pass(pass_func=None, opt_level=0, name=None, required=None, traceable=False):
-    """Makes a pass of ``f(mod, ctx) -> mod``; usable as a decorator with arguments."""
+    """Makes a pass of ``f(mod, ctx) -> mod``; usable as a decorator with arguments. Of a class it is the method ``transform_module``, and
+    calling the class makes the pass."""
 
     def make(f):
-        return Pass(name or f.__name__, opt_level, f)
+        return _pass_of(f, "transform_module", name, opt_level, lambda called: called)
 
     return make(pass_func) if pass_func is not None else make
 
 
 def function_pass(pass_func=None, opt_level=0, name=None, required=None, traceable=False):
-    """Makes a pass of ``f(func, mod, ctx) -> func``, applied to every function that is not primitive."""
+    """Makes a pass of ``f(func, mod, ctx) -> func``, applied to every function that is not primitive. Of a class it is the method
+    ``transform_function``, and calling the class makes the pass."""
 
-    def make(f):
+    def on_functions(called):
         def run(mod, ctx):
             single = not isinstance(mod, IRModule)
             mod = IRModule.from_expr(mod) if single else mod.shallow_copy()
             for gv, func in mod.functions.items():
                 if not func.is_primitive:
-                    mod[gv] = f(func, mod, ctx)
+                    mod[gv] = called(func, mod, ctx)
             return mod["main"] if single else mod
 
-        return Pass(name or f.__name__, opt_level, run)
+        return run
+
+    def make(f):
+        return _pass_of(f, "transform_function", name, opt_level, on_functions)
 
     return make(pass_func) if pass_func is not None else make
+
+
+def PrintIR(header="", show_meta_data=False):  # noqa: N802 (name of the established interface)
+    """A pass that changes nothing and prints the module, below a header."""
+
+    def show(mod, ctx):
+        print(f"{header}\n{mod}" if header else mod)
+        return mod
+
+    return Pass("PrintIR", 0, show)

@@ -102,6 +102,9 @@ class Library:
         """The bytes of an exported variable; `size`: where the file does not tell. ValueError if it is not there."""
         found = _core.object_variable(self.image, name)
         if not found or found[0] + (size or found[1]) > len(self.image):
+            if b"__tvm_" in self.image:
+                raise TVMValueError(f"{self.path!r} was compiled by TVM and needs TVM's runtime; build the network again with relay.build, "
+                                    "which takes its parameters (.params) and tuning logs")  # fmt: skip
             raise TVMValueError(f"{self.path!r} was not written by export_library: it has no symbol {name}")
         return self.image[found[0] : found[0] + (size or found[1])]
 
