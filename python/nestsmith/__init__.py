@@ -9,7 +9,6 @@ from ._version import __version__
 
 try:
     from . import _core, nd, runtime, target
-    from .driver import build
     from .error import TVMError
     from .runtime import cl, context, cpu, cuda, device, gpu, num_threads, opencl
     from .runtime.ndarray import NDArray
@@ -20,7 +19,6 @@ except ImportError as _error:
 __all__ = [
     "NDArray",
     "TVMError",
-    "build",
     "cl",
     "context",
     "cpu",
@@ -38,6 +36,7 @@ _ELSEWHERE = {
     "register_func": "registry",
     "get_global_func": "registry",
     "IRModule": "ir",
+    "build": "driver",
     "lower": "driver",
     "compile": "compiled",
     "load": "compiled",
