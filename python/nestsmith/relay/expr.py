@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import check
 from ..numerics import from_bfloat16, to_bfloat16
-from .ty import TensorType, Type
+from .ty import IncompleteType, TensorType, Type
 
 __all__ = [
     "Expr",
@@ -227,7 +227,7 @@ class Constant(Expr):
 class Call(Expr):
     """Application of an operator, a function or a global function to arguments."""
 
-    __slots__ = ("op", "args", "attrs", "type_args")
+    __slots__ = ("op", "args", "attrs", "_type_args")
 
     def __init__(self, op, args, attrs=None, type_args=None, span=None):
         super().__init__()
@@ -240,8 +240,14 @@ class Call(Expr):
                     "expression (relay.const makes one of a number or array)"
                 )
         self.attrs = attrs if isinstance(attrs, Attrs) else Attrs(attrs or {})
-        self.type_args = type_args
+        self._type_args = type_args
         self.span = span
+
+    @property
+    def type_args(self):
+        """Types of the arguments, once they are inferred; else what was given."""
+        known = [a._type for a in self.args]
+        return self._type_args if self._type is None or None in known else known
 
     @property
     def op_name(self):
@@ -405,6 +411,8 @@ def var(name_hint, type_annotation=None, shape=None, dtype="float32", span=None)
         type_annotation = TensorType(shape, dtype)
     elif isinstance(type_annotation, str):
         type_annotation = TensorType((), type_annotation)
+    elif isinstance(type_annotation, IncompleteType):
+        type_annotation = None
     return Var(check.text("name_hint", name_hint), type_annotation)
 
 

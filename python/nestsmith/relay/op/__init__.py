@@ -4,9 +4,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..expr import above
-from . import blocks, image, lookup, nn, op, order, pieces, reduce, repetition, tensor, transform
+from . import annotation, blocks, image, lookup, more, nn, op, order, pieces, reduce, repetition, tensor, transform
 from .blocks import *  # noqa: F401,F403
 from .lookup import *  # noqa: F401,F403
+from .more import *  # noqa: F401,F403
 from .op import *  # noqa: F401,F403
 from .order import *  # noqa: F401,F403
 from .pieces import *  # noqa: F401,F403
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...  # builders are made from tables
 
 
-_BUILDERS = (op, tensor, transform, pieces, lookup, repetition, blocks, order, reduce)
+_BUILDERS = (op, more, tensor, transform, pieces, lookup, repetition, blocks, order, reduce)
 __all__ = ["Op", "get", "names", "nn", "image", *(name for module in _BUILDERS for name in module.__all__)]
 
 above.op = sys.modules[__name__]

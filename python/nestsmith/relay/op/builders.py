@@ -11,12 +11,15 @@ from .registry import get
 
 __all__ = ["builder_of", "default_attrs", "make_call"]
 
-_NAMES = {"nn.contrib_conv2d_NCHWc": "nn.contrib_conv2d_nchwc"}
+_NAMES = {"nn.contrib_conv2d_NCHWc": "nn.contrib_conv2d_nchwc", "contrib_reverse_reshape": "reverse_reshape"}
+_SEVERAL = {"variance"}  # whose builders make several calls: all attributes are printed
 
 
 @functools.cache
 def builder_of(name):
     """The function that builds calls of an operator, or None."""
+    if name in _SEVERAL:
+        return None
     found = sys.modules[__package__]
     for part in _NAMES.get(name, name).split("."):
         found = getattr(found, part, None)

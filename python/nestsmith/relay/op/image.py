@@ -6,11 +6,12 @@ from ... import check, topi
 from ...topi.image import METHODS, MODES, ROUNDINGS
 from ..expr import Constant
 from ..ty import TensorType
+from .derived import derive
 from .nn import pool_axes
 from .nn.util import window_layout
-from .registry import INJECTIVE, call, register, tensor
+from .registry import INJECTIVE, OPAQUE, call, register, tensor
 
-__all__ = ["resize2d"]
+__all__ = ["affine_grid", "crop_and_resize", "dilation2d", "grid_sample", "resize1d", "resize2d", "resize3d"]
 
 
 def _infer(attrs, types):
@@ -83,3 +84,85 @@ def resize2d(
         extrapolation_value=float(extrapolation_value),
         out_dtype=out_dtype,
     )
+
+
+def _resize(dims, name, default):
+    def infer(attrs, types):
+        t = tensor(types, 0)
+        shape = list(t.shape)
+        for letter, n in zip("DHW"[3 - dims :], attrs.size):
+            shape[attrs.layout.index(letter)] = n
+        return TensorType(shape, attrs.out_dtype or t.dtype)
+
+    def loops(a, x, c, target):
+        more = a.coordinate_transformation_mode, a.rounding_method, a.cubic_alpha, a.cubic_exclude, a.extrapolation_value, a.out_dtype or None
+        return getattr(topi.image, name)(x[0], list(a.roi), list(a.size), a.layout, a.method, *more)
+
+    register(f"image.{name}", INJECTIVE, infer, loops=loops, ranked=True)
+
+    def build(
+        data, size, roi=None, layout=default, method="linear", coordinate_transformation_mode="half_pixel", rounding_method="",
+        cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype="",
+    ):  # fmt: skip
+        check.one_of_names("method", method, METHODS)
+        roi = (0.0,) * dims + (1.0,) * dims if roi is None else tuple(map(float, roi.data.tolist() if isinstance(roi, Constant) else roi))
+        size = (size,) * dims if isinstance(size, int) else tuple(check.integer("size", n, 1) for n in size)
+        return call(
+            f"image.{name}", [data], size=size, roi=roi, layout=layout, method=method,
+            coordinate_transformation_mode=coordinate_transformation_mode, rounding_method=rounding_method, cubic_alpha=float(cubic_alpha),
+            cubic_exclude=int(cubic_exclude), extrapolation_value=float(extrapolation_value), out_dtype=out_dtype,
+        )  # fmt: skip
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"As :func:`resize2d`, over {'one axis' if dims == 1 else 'three axes'}."
+    return build
+
+
+resize1d, resize3d = _resize(1, "resize1d", "NCW"), _resize(3, "resize3d", "NCDHW")
+
+derive("image.affine_grid", lambda a, x: topi.image.affine_grid(x[0], a.target_shape), OPAQUE)
+derive("image.grid_sample", lambda a, x: topi.image.grid_sample(x[0], x[1], a.method, a.layout, a.padding_mode, a.align_corners), OPAQUE)
+derive(
+    "image.crop_and_resize",
+    lambda a, x: topi.image.crop_and_resize(
+        x[0], x[1], x[2], a.crop_size, a.layout, a.method, a.extrapolation_value, a.out_dtype or None),
+    OPAQUE,
+)
+
+
+def _dilation2d_of(a, x):
+    f = topi.image.dilation2d_nchw if a.data_layout == "NCHW" else topi.image.dilation2d_nhwc
+    return f(x[0], x[1], list(a.strides), list(a.padding), list(a.dilations), a.out_dtype or None)
+
+
+derive("image.dilation2d", _dilation2d_of, OPAQUE)
+
+
+def affine_grid(data, target_shape=None):
+    """The places [N, 2, H, W] (x first) that matrices `data` [N, 2, 3] map a grid from -1 to 1 to."""
+    return call("image.affine_grid", [data], target_shape=tuple(int(n) for n in target_shape))
+
+
+def grid_sample(data, grid, method="bilinear", layout="NCHW", padding_mode="zeros", align_corners=True):
+    """`data` at the places `grid`, each coordinate from -1 to 1: bilinear, nearest or bicubic; zeros, border or reflection beyond."""
+    more = {"method": method, "layout": layout, "padding_mode": padding_mode, "align_corners": bool(align_corners)}
+    return call("image.grid_sample", [data, grid], **more)
+
+
+def crop_and_resize(data, boxes, box_indices, crop_size, layout, method="bilinear", extrapolation_value=0.0, out_dtype=None):
+    """Parts of images, `boxes` [B, 4] (y0, x0, y1, x1 in parts of the image) of image `box_indices` [B], resized to `crop_size`."""
+    return call(
+        "image.crop_and_resize", [data, boxes, box_indices], crop_size=tuple(int(n) for n in crop_size), layout=layout, method=method,
+        extrapolation_value=float(extrapolation_value), out_dtype=out_dtype or "",
+    )  # fmt: skip
+
+
+def dilation2d(
+    data, weight, strides=(1, 1), padding=(0, 0), dilations=(1, 1), data_layout="NCHW", kernel_layout="IHW", out_dtype=""
+):  # fmt: skip
+    """Morphological dilation: the largest sum of an element and a weight under a window, per channel."""
+    pads = tuple(int(p) for p in ((padding,) * 2 if isinstance(padding, int) else padding))
+    return call(
+        "image.dilation2d", [data, weight], strides=tuple(strides), padding=pads, dilations=tuple(dilations), data_layout=data_layout,
+        kernel_layout=kernel_layout, out_dtype=out_dtype,
+    )  # fmt: skip

@@ -148,7 +148,12 @@ def _extent(r):
 
 def _strided_slice_infer(attrs, types):
     t = tensor(types, 0)
-    return TensorType([_extent(r) for r in slice_ranges(attrs, t.concrete_shape)], t.dtype)
+    if t.is_static:
+        return TensorType([_extent(r) for r in slice_ranges(attrs, t.shape)], t.dtype)
+    rank = len(t.shape)
+    cut = range(len(attrs.begin)) if attrs.get("axes") is None else [norm_axis(a, rank) for a in attrs.axes]
+    known = slice_ranges(attrs, [2**30 if isinstance(d, Any) else d for d in t.shape])
+    return TensorType([(Any() if i in cut else d) if isinstance(d, Any) else _extent(known[i]) for i, d in enumerate(t.shape)], t.dtype)
 
 
 def _ev_slice(attrs, x):
@@ -189,5 +194,28 @@ def strided_slice(data, begin, end, strides=None, axes=None, slice_mode="end"):
 def slice_like(data, shape_like, axes=()):
     """A slice from 0 to the extents of another tensor on `axes` (all if empty)."""
     t, like = data.checked_type, shape_like.checked_type
-    axes = [norm_axis(a, len(t.shape)) for a in axes] or list(range(min(len(t.shape), len(like.shape))))
+    if not (t.is_static and like.is_static):
+        return call("slice_like", [data, shape_like], axes=tuple(axes or ()))
+    axes = [norm_axis(a, len(t.shape)) for a in axes or ()] or list(range(min(len(t.shape), len(like.shape))))
     return strided_slice(data, [0] * len(axes), [like.shape[a] for a in axes], axes=axes)
+
+
+def _like_axes(attrs, rank, most):
+    return [norm_axis(a, rank) for a in attrs.axes] or list(range(most))
+
+
+def _slice_like_infer(attrs, types):
+    t, like = tensor(types, 0), tensor(types, 1)
+    shape = list(t.shape)
+    for a in _like_axes(attrs, len(shape), min(len(shape), len(like.shape))):
+        shape[a] = like.shape[a]
+    return TensorType(shape, t.dtype)
+
+
+def _ev_slice_like(attrs, x, like):
+    axes = _like_axes(attrs, x.ndim, min(x.ndim, like.ndim))
+    return x[tuple(slice(like.shape[i]) if i in axes else slice(None) for i in range(x.ndim))]
+
+
+register("slice_like", INJECTIVE, _slice_like_infer, _ev_slice_like, loops=lambda a, x, c, t: topi.strided_slice(
+    x[0], [0] * len(x[0].shape), list(c.checked_type.concrete_shape)))  # fmt: skip

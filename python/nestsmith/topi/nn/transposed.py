@@ -93,3 +93,11 @@ def group_conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype=None, 
 def conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype=None, output_padding=0):
     """:func:`group_conv2d_transpose_nchw` with one group."""
     return group_conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype, output_padding, 1)
+
+
+def conv_transpose(
+    data, kernel, strides, padding, dilation=1, groups=1, data_layout="NCHW", kernel_layout="IOHW", out_dtype=None, output_padding=0
+):  # fmt: skip
+    """:func:`conv2d_transpose` over one, two or three dimensions: those letters of ``data_layout`` that are not N or C."""
+    letters = "".join(c for c in "DHW" if c in data_layout)
+    return _transposed(data, kernel, strides, padding, dilation, groups, data_layout, kernel_layout, out_dtype, output_padding, letters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .... import topi
+from ....numerics import sum_type
 from ...expr import TupleWrapper, const
 from ...ty import Any, TensorType, TupleType
 from .. import reduce
@@ -144,10 +145,20 @@ def _l2_normalize_apart(call):
     return divide(x, sqrt(maximum(total, const(call.attrs.eps, dtype))))
 
 
+def _ev_batch_norm(attrs, x, gamma, beta, mean, var):
+    shape = [x.shape[attrs.axis] if i == attrs.axis % x.ndim else 1 for i in range(x.ndim)]
+    wide = [v.astype(sum_type(str(x.dtype))).reshape(shape) for v in (gamma, beta, mean, var)]
+    out = (x - wide[2]) / np.sqrt(wide[3] + attrs.epsilon)
+    out = out * wide[0] if attrs.scale else out
+    out = out + wide[1] if attrs.center else out
+    return [out.astype(x.dtype), mean, var]
+
+
 register(
     "nn.batch_norm",
     ANCHOR,
     _norm_infer(4, True),
+    _ev_batch_norm,
     layout=along_axis,
     colour=FOLLOW,
     ranked=True,
