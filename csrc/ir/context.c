@@ -390,6 +390,7 @@ ExprId ex_reduce(IrCtx *c, IrReduce r) {
   return ctx_node(c, IR_REDUCE, ir_type(c, q->src[q->value_index]), id, n, kids, 0);
 }
 
+const char *ir_string(const IrCtx *c, ExprId e) { return c->str[ir_node(c, e)->u.i]; }
 ExprId ex_str(IrCtx *c, const char *s) {
   int32_t id = c->n.str - 1;
   while (id > 0 && strcmp(c->str[id], s) != 0) id--;

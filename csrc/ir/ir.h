@@ -253,6 +253,7 @@ ExprId dtype_max_value(IrCtx *c, DType t);
 ExprId ex_neutral(IrCtx *c, DType t, bool min);
 /* The number 0 or -0 as a network's author wrote it: no builder folds it away, as x * 0 would be (NaN is not 0), and texts show 0. */
 ExprId ex_kept_zero(IrCtx *c, DType t, bool negative);
+const char *ir_string(const IrCtx *c, ExprId e); /* of a STR */
 double ir_flt(const IrCtx *c, ExprId e); /* what a FLT computes with */
 /* Minimum and maximum of floats: not a number if one of them is not. */
 static inline double flt_min(double a, double b) { return a != a || a < b ? a : b; }

@@ -8,7 +8,7 @@ static const PyInit INITS[] = {py_init_run,   py_init_target,   py_init_program,
                                py_init_model, py_init_template, py_init_itervar, py_init_optimise};
 
 /* What the engine raises is a TVMError; nestsmith/error.py has the rest of the family. */
-static PyObject *TvmError, *TvmValueError, *InternalError;
+static PyObject *TvmError, *TvmValueError, *TvmTypeError, *InternalError;
 
 static int add_error(PyObject *m, PyObject **type, const char *name, const char *doc, PyObject *base) {
   *type = base ? PyErr_NewExceptionWithDoc(name, doc, base, NULL) : NULL;
@@ -19,10 +19,13 @@ static int init_errors(PyObject *m) {
       add_error(m, &InternalError, "nestsmith.error.InternalError", "A mistake in the engine: please report it.",
                 TvmError) < 0)
     return -1;
-  PyObject *both = PyTuple_Pack(2, TvmError, PyExc_ValueError);
+  PyObject *value = PyTuple_Pack(2, TvmError, PyExc_ValueError), *type = PyTuple_Pack(2, TvmError, PyExc_TypeError);
   int r = add_error(m, &TvmValueError, "nestsmith.error.TVMValueError",
-                    "An argument, a schedule or a file that the engine refuses.", both);
-  Py_XDECREF(both);
+                    "An argument, a schedule or a file that the engine refuses.", value);
+  if (r == 0)
+    r = add_error(m, &TvmTypeError, "nestsmith.error.TVMTypeError",
+                  "Operands of a type that an operation does not take.", type);
+  PY_DROP(value, type);
   return r;
 }
 
@@ -125,7 +128,7 @@ PyObject *py_raise(const Err *e, ErrCode code) {
   switch (code) {
   case NS_ERR_VALUE: type = TvmValueError; break;
   case NS_ERR_INTERNAL: type = InternalError; break;
-  case NS_ERR_TYPE: type = PyExc_TypeError; break;
+  case NS_ERR_TYPE: type = TvmTypeError; break;
   case NS_ERR_MEMORY: type = PyExc_MemoryError; break;
   case NS_ERR_IO: type = PyExc_OSError; break;
   case NS_ERR_INTERRUPT: type = PyExc_KeyboardInterrupt; break;

@@ -63,6 +63,10 @@ void py_do_cast(void *p) {
   PyCall *x = p;
   x->out = ex_cast(SES, x->t, x->a[0]);
 }
+void py_do_zero(void *p) {
+  PyCall *x = p;
+  x->out = ex_zero(SES, x->t);
+}
 void py_do_math(void *p) {
   PyCall *x = p;
   x->out = ex_math(SES, x->in, x->n, x->a);
@@ -288,11 +292,21 @@ PyObject *py_expr_div(PyObject *a, PyObject *b) {
   return py_engine_expr(py_do_bin, &(PyCall){.kind = IR_DIV, .a = ab});
 }
 
+static void do_bits(void *p) {
+  PyCall *x = p;
+  int64_t by;
+  if ((x->in == IN_SHL || x->in == IN_SHR) && ex_const_int(SES, x->a[1], &by))
+    err_check(ir_err(SES), by >= 0 && by < ir_type(SES, x->a[0]).bits,
+              "the amount of a shift must be non-negative and less than %d, not %lld", (int)ir_type(SES, x->a[0]).bits,
+              (long long)by);
+  py_do_math(p);
+}
+
 static PyObject *bitop(Intrin in, PyObject *a, PyObject *b) {
   if (!is_exprlike(a) || !is_exprlike(b)) Py_RETURN_NOTIMPLEMENTED;
   ExprId ab[2];
   if (!pair(a, b, ab)) return NULL;
-  return py_engine_expr(py_do_math, &(PyCall){.in = in, .n = 2, .a = ab});
+  return py_engine_expr(do_bits, &(PyCall){.in = in, .n = 2, .a = ab});
 }
 static PyObject *expr_shl(PyObject *a, PyObject *b) { return bitop(IN_SHL, a, b); }
 static PyObject *expr_shr(PyObject *a, PyObject *b) { return bitop(IN_SHR, a, b); }
@@ -396,6 +410,7 @@ static PyObject *get_value(PyObject *o, void *Py_UNUSED(u)) {
   const ExprNode *n = ir_node(SES, e);
   if (n->kind == IR_INT || n->kind == IR_FLT) return constant(o, n->kind == IR_FLT);
   if (n->kind == IR_CAST) return py_expr_new(ir_kid(SES, e, 0));
+  if (n->kind == IR_STR) return py_text(ir_string(SES, e));
   PyErr_Format(PyExc_AttributeError, "%s has no attribute 'value'; it is not a literal", PY_KIND_NAME[n->kind]);
   return NULL;
 }
@@ -426,6 +441,7 @@ static PyObject *get_symbol(PyObject *o, void *Py_UNUSED(u)) {
   if (!e) return NULL;
   const ExprNode n = *ir_node(SES, e);
   if (n.kind == IR_READ) return py_tensor_new(n.sym);
+  if (n.kind == IR_LOAD) return PyLong_FromLong(n.sym);
   if (n.kind == IR_CALL) return PyUnicode_FromString(intrin_info((Intrin)n.sym)->name);
   if (n.kind != IR_REDUCE)
     return PyErr_Format(PyExc_AttributeError, "%s has no attribute 'symbol'", PY_KIND_NAME[n.kind]);
@@ -573,5 +589,5 @@ int py_init_expr(PyObject *m) {
   if (py_add(m, NS_COUNT(CLASSES), CLASSES, NULL) < 0 ||
       PyObject_SetAttrString((PyObject *)PyExpr_Type, "__array_ufunc__", Py_None) < 0)
     return -1;
-  return py_init_expr_functions(m) < 0 ? -1 : py_init_arith(m);
+  return py_init_expr_functions(m) < 0 || py_init_arith(m) < 0 ? -1 : py_init_stmt(m);
 }

@@ -78,6 +78,7 @@ ExprId py_engine(ErrBody body, PyCall *x);         /* 0 with exception set */
 PyObject *py_engine_expr(ErrBody body, PyCall *x); /* the result as an object */
 void py_do_bin(void *p);
 void py_do_cast(void *p);
+void py_do_zero(void *p);
 void py_do_math(void *p);
 ExprId py_from_int(PyObject *o, DType t, bool typed);
 ExprId py_from_float(PyObject *o, DType t, bool typed);
@@ -85,5 +86,6 @@ bool py_is_integer(ExprId e);
 extern const char *const PY_KIND_NAME[IR_KIND_COUNT];
 int py_init_expr_functions(PyObject *m);
 int py_init_arith(PyObject *m);
+int py_init_stmt(PyObject *m);
 #define SES (py_session()->ctx)
 #endif

@@ -1,7 +1,8 @@
 """Exceptions, under the names that TVM gives them.
 
 What the engine raises is a `TVMError`. It is a RuntimeError, as in TVM; where an argument, a schedule or a file is at fault
-it is a `TVMValueError`, which is a ValueError as well. TypeError, IndexError, OSError, MemoryError and KeyboardInterrupt
+it is a `TVMValueError`, which is a ValueError as well, where types are,
+a `TVMTypeError`, a TypeError. IndexError, OSError, MemoryError and KeyboardInterrupt
 come as themselves. Names of TVM that nothing here raises (of operator attributes) are there for the `except`
 clauses of scripts.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import builtins
 
-from ._core import InternalError, TVMError, TVMValueError
+from ._core import InternalError, TVMError, TVMTypeError, TVMValueError
 
 __all__ = [
     "DiagnosticError",
@@ -24,6 +25,7 @@ __all__ = [
     "RPCError",
     "RPCSessionTimeoutError",
     "TVMError",
+    "TVMTypeError",
     "TVMValueError",
 ]
 

@@ -140,6 +140,8 @@ def _close(x, y):
 
 def first_difference(a, b, map_free_vars=False):
     """None if two objects are equal in structure, else the path to the first difference and what is there on both sides."""
+    if isinstance(a, _core.Expr) != isinstance(b, _core.Expr):  # a number of Python stands for a literal
+        a, b = (_core.expr_const(x) if isinstance(x, (bool, int, float)) else x for x in (a, b))
     left, right = tokens(a, map_free_vars), tokens(b, map_free_vars)
     for (x, path), (y, _) in zip(left, right):
         if x != y and not _close(x, y):

@@ -9,6 +9,7 @@ from ..runtime.device import num_threads
 from ..runtime.module import Module, OperatorModule
 from ..states import loops_of
 from ..target import HAND_VTHREADS, Target, device_limits, hand_vector_bytes
+from .externs import ExternModule, has_extern
 from .varying import VaryingModule, varies
 
 __all__ = ["LoweredFunction", "build", "engine_of", "lower"]
@@ -86,6 +87,8 @@ def build(
     target = Target.canon_target_and_host(target or Target.current() or Target("llvm"), target_host)[0]
     if varies(inputs, args):
         return VaryingModule(inputs, list(args), name, lambda sch, tensors: build(sch, tensors, target, name=name, cache_dir=cache_dir))
+    if has_extern(inputs):
+        return ExternModule(inputs, list(args), name, target, engine_of(target), cache_dir, build)
     engine = engine_of(target)
     source, manifest = _core.program(loops_of(inputs), None if args is None else list(args), engine, name)
     of_steps = getattr(inputs, "of_steps", True)  # a State is one; a schedule of te knows

@@ -20,11 +20,11 @@ from ..relay.ty import (
     TypeRelation,
     TypeVar,
 )
-from ..tir import PrimExpr, Range
+from ..tir import PointerType, PrimExpr, PrimType, Range
 
 __all__ = [
     "IRModule", "RelayExpr", "GlobalVar", "Type", "TensorType", "TupleType", "FuncType", "TypeVar", "GlobalTypeVar", "TypeCall",
-    "TypeConstraint", "TypeKind", "TypeRelation", "IncompleteType", "PrimExpr", "Range", "Call", "Constant", "Var",
+    "TypeConstraint", "TypeKind", "TypeRelation", "IncompleteType", "PointerType", "PrimExpr", "PrimType", "Range", "Call", "Constant", "Var",
 ]  # fmt: skip
 
 _LATE = {

@@ -9,6 +9,7 @@ from .._core import ComputeDAG as _ComputeDAG  # noqa: F401  (the engine's DAG; 
 from .._core import ComputeOp, Operation, PlaceholderOp, Tensor, TensorSlice
 from ..tir import IterVar, Range, const
 from ..tir.op import *  # noqa: F403
+from .extern import ExternOp, extern, extern_primfunc
 from .operation import compute, placeholder, reduce_axis, size_var, thread_axis, var, with_attrs
 from .schedule import InferBound, Schedule, Stage, create_schedule
 from .scope import scratch

@@ -6,6 +6,7 @@ import inspect
 
 from .. import _core, check
 from ..tir.expr import expr_range
+from ..tir.nodes import Var
 from .tag import current_tag
 
 _DATA, _THREAD, _REDUCE = 0, 1, 2
@@ -13,7 +14,7 @@ _DATA, _THREAD, _REDUCE = 0, 1, 2
 
 def var(name="tindex", dtype="int32"):
     """A new scalar variable; as a dimension it stands for an extent that is known only at run time."""
-    return _core.expr_var(check.text("name", name), dtype, False)
+    return Var(check.text("name", name), dtype)
 
 
 def size_var(name="size", dtype="int32"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 
 from .. import _core
+from ..tir.buffer import Buffer  # noqa: F401  (TVM's place)
 from ..tir.expr import Range
 
 _OP, _ORIGIN, _LEAVES, _AXES, _OUTPUT, _ATTACH, _TARGET = range(7)

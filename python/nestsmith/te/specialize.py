@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from .. import _core
 from ..tir.expr import const
+from .extern import extern_of
 from .operation import placeholder
 from .schedule import create_schedule
 
-__all__ = ["is_varying", "specialized", "variables_of"]
+__all__ = ["is_varying", "operations", "segment", "specialized", "variables_of"]
 
 
 def variables_of(dims):
@@ -15,7 +16,7 @@ def variables_of(dims):
     return list(dict.fromkeys(v for d in dims if isinstance(d, _core.Expr) for v in _core.expr_vars(d)))
 
 
-def _operations(ops):
+def operations(ops):
     """Operations and all that they read, producers first."""
     out: dict = {}
     stack = [(o, False) for o in reversed(list(ops))]
@@ -33,7 +34,7 @@ def _operations(ops):
 
 def is_varying(ops):
     """Whether a shape of a computation is not known."""
-    return any(isinstance(d, _core.Expr) for op in _operations(ops) for d in op.shape)
+    return any(isinstance(d, _core.Expr) for op in operations(ops) for d in op.shape)
 
 
 def _value(e, names, values):
@@ -54,6 +55,13 @@ class _Maker:
 
     def make(self, op):
         """Operation `op` with the values; its tensors are noted."""
+        if all(op.output(i) in self.tensors for i in range(op.num_outputs)):
+            return
+        record = extern_of(op)
+        if record is not None:
+            made = record.again([self.tensors[t] for t in record.inputs], [[self.dim(d) for d in s] for s in record.shapes])
+            self.tensors.update(zip(record.outputs, made if isinstance(made, list) else [made]))
+            return
         if op.is_placeholder:
             new = [placeholder([self.dim(d) for d in op.shape], op.dtype, op.name)]
         else:
@@ -92,7 +100,7 @@ def specialized(sch, args, values, scalars):
     """
     cells = {v: placeholder((), v.dtype, v.name) for v in scalars}
     maker = _Maker({**{v: const(n, v.dtype) for v, n in values.items()}, **{v: t() for v, t in cells.items()}})
-    for op in _operations(sch.outputs):
+    for op in operations(sch.outputs):
         maker.make(op)
     new = create_schedule([maker.tensors[o.output(0)].op for o in sch.outputs])
     try:
@@ -101,3 +109,34 @@ def specialized(sch, args, values, scalars):
         new = create_schedule([maker.tensors[o.output(0)].op for o in sch.outputs])
     tensors = [cells[a] if a in cells else maker.tensors[a] for a in args if isinstance(a, _core.Tensor) or a in cells]
     return new, tensors
+
+
+def segment(wanted, leaves):
+    """The computation of tensors from some of those behind them, by itself.
+
+    Parameters
+    ----------
+    wanted : list of te.Tensor
+    leaves : collection of te.Tensor
+        Those that are there already; placeholders are too.
+
+    Returns
+    -------
+    list of (te.Tensor, te.Tensor), list of te.Tensor
+        What it reads, with the placeholder in its place, and the new tensors for those that are wanted.
+    """
+    maker, reads, stack, needed = _Maker({}), {}, [t.op for t in wanted], set()
+    while stack:
+        op = stack.pop()
+        if op in needed:
+            continue
+        needed.add(op)
+        stack += [t.op for t in op.input_tensors if t not in leaves]
+    for op in operations([t.op for t in wanted]):
+        if op in needed:
+            for t in [op.output(0)] if op.is_placeholder else op.input_tensors:
+                if t not in reads and (t in leaves or t.op.is_placeholder):
+                    reads[t] = maker.tensors[t] = placeholder(t.shape, t.dtype, t.op.name)
+            if not op.is_placeholder:
+                maker.make(op)
+    return list(reads.items()), [maker.tensors[t] for t in wanted]

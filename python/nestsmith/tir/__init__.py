@@ -4,8 +4,10 @@ Every function takes expressions or Python numbers (an integer becomes ``int32``
 and returns an :class:`Expr`. Operand types are matched and constants folded while nodes are built.
 """
 
-from .._core import EqualOp, Expr, IterVar
+from .._core import EqualOp, Expr
+from . import ir_builder, stmt_functor
 from .any import Any
+from .buffer import Buffer, BufferLoad, BufferRegion, PointerType, PrimType, decl_buffer
 from .expr import Range, SizeVar, _range, as_const_int, const, convert, expr_range
 from .layout import BijectiveLayout, Layout, bijective_layout, layout
 from .nodes import (
@@ -26,6 +28,7 @@ from .nodes import (
     FloorDiv,
     FloorMod,
     IntImm,
+    IterVar,
     Let,
     Max,
     Min,
@@ -43,3 +46,25 @@ from .nodes import (
     Var,
 )
 from .op import *  # noqa: F403
+from .stmt import (
+    Allocate,
+    AssertStmt,
+    AttrStmt,
+    BufferRealize,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    Prefetch,
+    PrimFunc,
+    ProducerRealize,
+    ProducerStore,
+    SeqStmt,
+    Stmt,
+    While,
+    stmt_list,
+    stmt_seq,
+)

@@ -6,7 +6,7 @@ The engine has one type of expression; what kind a node is, it tells by ``kind``
 
 from __future__ import annotations
 
-from .. import _core, structure
+from .. import _core, error, structure
 from .._core import Expr
 
 PrimExpr = Expr
@@ -49,7 +49,15 @@ Select = _node(
 )
 Cast = _node("Cast", lambda dtype, value: _core.expr_cast(dtype, value), "``value`` converted to ``dtype``.")
 Let = _node("Let", lambda var, value, body: _core.expr_let(var, value, body), "``body`` with ``var`` bound to ``value``.")
-FloatImm = _node("FloatImm", lambda dtype, value: _core.expr_const(float(value), dtype), "A literal of a floating-point type.")
+
+
+def _float_literal(dtype, value):
+    if not str(dtype).startswith(("float", "bfloat")):
+        raise error.TVMValueError(f"FloatImm supports only float, but {dtype} was given; IntImm makes literals of integers")
+    return _core.expr_const(float(value), dtype)
+
+
+FloatImm = _node("FloatImm", _float_literal, "A literal of a floating-point type.")
 StringImm = _node("StringImm", lambda value: _core.expr_const(value), "A text.")
 Ramp = _node("Ramp", lambda base, stride, lanes: _core.expr_ramp(base, stride, int(lanes)), "``[base, base + stride, ...]``, `lanes` of them.")
 Broadcast = _node("Broadcast", lambda value, lanes: _core.expr_broadcast(value, int(lanes)), "``[value, value, ...]``, `lanes` of them.")
@@ -64,11 +72,18 @@ def _no_reduce():
 def _call(dtype, op, args):
     """A call of an intrinsic by its name or :class:`Op`-like object."""
     name = getattr(op, "name", op)
+    if name == "tir.if_then_else":
+        return _core.expr_if_then_else(*args)
     out = _core.expr_math(name.removeprefix("tir."), tuple(args))
     return out if out.dtype == str(dtype) else _core.expr_cast(dtype, out)
 
 
-Call = _node("Call", _call, "A call of an intrinsic.")
+class _Calls(_OfKind):
+    def __instancecheck__(cls, x):
+        return super().__instancecheck__(x) or getattr(x, "kind", "") == "Call"
+
+
+Call = _Calls("Call", (), {"kinds": ("Call",), "make": staticmethod(_call), "__doc__": "A call of an intrinsic.", "__module__": __name__})
 
 
 class _Literal(_OfKind):
@@ -95,10 +110,41 @@ class _Variable(_OfKind):
         return isinstance(x, _core.Var)
 
 
+def _variable(name, dtype="int32"):
+    if not isinstance(dtype, str):  # a type: of a pointer, or of a number
+        return POINTERS[type(dtype).__name__](name, dtype)
+    return _core.expr_var(name, dtype, False)
+
+
+class _Iterator(_OfKind):
+    def __instancecheck__(cls, x):
+        return isinstance(x, _core.IterVar)
+
+
+def _iterator(dom, var, iter_type, thread_tag=""):
+    lo, extent = (None, None) if dom is None else (0, dom) if not hasattr(dom, "extent") and not isinstance(dom, (tuple, list)) else _ends(dom)
+    name = var if isinstance(var, str) else var.name
+    return _core.expr_iter_var(name, lo, extent, int(iter_type), thread_tag or None)
+
+
+def _ends(dom):
+    return (dom.min, dom.extent) if hasattr(dom, "extent") else (dom[0], dom[1] - dom[0])
+
+
+IterVar = _Iterator(
+    "IterVar",
+    (),
+    {"kinds": ("Var",), "make": staticmethod(_iterator), "__doc__": "A loop's variable with its range.", "__module__": __name__,
+     "DataPar": 0, "ThreadIndex": 1, "CommReduce": 2, "Ordered": 3, "DimInfo": 4, "Unrolled": 5, "Vectorized": 6, "Parallelized": 7, "Tensorized": 8},
+)  # fmt: skip
+
+POINTERS: dict = {}  # name of a class of types -> what makes a variable of such a type
+
+
 Var = _Variable(
     "Var",
     (),
-    {"kinds": ("Var",), "make": staticmethod(lambda name, dtype="int32": _core.expr_var(name, str(dtype), False)),
+    {"kinds": ("Var",), "make": staticmethod(_variable),
      "__doc__": "A variable.", "__module__": __name__},
 )  # fmt: skip
 

@@ -8,11 +8,14 @@ import math
 from .. import _core
 from .._core import IterVar
 from .expr import const
-from .nodes import EQ, Not
+from .nodes import EQ, Call, Not
+from .stmt import OpaqueCall
 
 __all__ = [
     "Reducer", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "ceildiv", "check_index", "clz", "comm_reducer", "copysign", "cos", "cosh",
+    "add", "address_of", "bitwise_not", "bitwise_or", "call_cpacked", "call_extern", "call_intrin", "call_llvm_intrin",
+    "call_llvm_pure_intrin", "call_packed", "call_pure_extern", "isnullptr", "multiply", "ret", "subtract", "bitwise_xor",
+    "ceil", "ceildiv", "check_index", "clz", "comm_reducer", "copysign", "cos", "cosh",
     "div", "erf", "erfc", "exp", "exp2", "exp10", "expm1", "floor", "floordiv", "floormod", "fmod", "hypot", "if_then_else",
     "indexdiv", "indexmod", "infinity", "isfinite", "isinf", "isnan", "kept_number", "ldexp", "likely", "log", "log1p", "log2",
     "log10", "max", "max_value", "min", "min_value", "nearbyint", "neutral_of_max", "neutral_of_min", "nextafter",
@@ -283,6 +286,73 @@ def q_multiply_shift_per_axis(x, y, ls, rs, q, is_lshift_required, is_rshift_req
     shifted = _core.expr_select(is_lshift_required, shift_left(wide[0], wide[2]), wide[0])
     right = _core.expr_select(is_rshift_required, wide[3], zero) + wide[4]
     return _q_round(shifted * wide[1], right).astype("int32")
+
+
+def add(lhs, rhs, span=None):
+    """``lhs + rhs``."""
+    return _core.expr_bin("Add", lhs, rhs)
+
+
+def subtract(lhs, rhs, span=None):
+    """``lhs - rhs``."""
+    return _core.expr_bin("Sub", lhs, rhs)
+
+
+def multiply(lhs, rhs, span=None):
+    """``lhs * rhs``."""
+    return _core.expr_bin("Mul", lhs, rhs)
+
+
+# ---- calls ----
+def call_intrin(dtype, func_name, *args, span=None):
+    """A call of an intrinsic by its name, e.g. ``tir.exp``, of a type."""
+    return Call(dtype, func_name, args)
+
+
+# Functions of C's library that are intrinsics here.
+_FUNCTIONS = ("exp", "log", "sqrt", "sin", "cos", "tan", "tanh", "floor", "ceil", "round", "pow", "fmod", "erf")
+_LIBRARY = {f"{f}{s}": f for f in _FUNCTIONS for s in ("", "f")}
+
+
+def call_pure_extern(dtype, func_name, *args, span=None):
+    """A call of a function of C's mathematical library, e.g. ``expf``, or of one that only texts show."""
+    return Call(dtype, _LIBRARY[func_name], args) if func_name in _LIBRARY else OpaqueCall(dtype, "tir.call_pure_extern", (func_name, *args))
+
+
+def call_extern(dtype, func_name, *args, span=None):
+    """As :func:`call_pure_extern`, of a function that may have an effect."""
+    return Call(dtype, _LIBRARY[func_name], args) if func_name in _LIBRARY else OpaqueCall(dtype, "tir.call_extern", (func_name, *args))
+
+
+def call_packed(*args, span=None):
+    """A call of a global function (``register_func``) by its name. It can be the body of a ``te.extern``."""
+    return OpaqueCall("int32", "tir.tvm_call_packed", args)
+
+
+call_cpacked = call_packed
+
+
+def call_llvm_intrin(dtype, name, *args, span=None):
+    """An intrinsic of LLVM by its name, e.g. ``llvm.sqrt``, as far as there is one here; the first argument counts the others."""
+    return Call(dtype, str(name).removeprefix("llvm.").split(".")[0], args[1:])
+
+
+call_llvm_pure_intrin = call_llvm_intrin
+
+
+def address_of(buffer_load, span=None):
+    """The address of an element of a buffer."""
+    return OpaqueCall("handle", "tir.address_of", (buffer_load,))
+
+
+def isnullptr(x, span=None):
+    """Whether a pointer is none."""
+    return OpaqueCall("bool", "tir.isnullptr", (x,))
+
+
+def ret(val):
+    """What a function returns."""
+    return OpaqueCall("int32", "tir.ret", (const(val),))
 
 
 # ---- reducers ----

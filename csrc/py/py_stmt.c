@@ -1,0 +1,248 @@
+/* Statements that users write: buffers, and programs of statements, which come as nested tuples.
+ *
+ *   ("seq", s, ...)   ("for", var, min, extent, kind, s)   ("if", condition, then, else or None)   ("let", var, value, s)
+ *   ("alloc", buffer, s)   ("store", buffer, value, indices)   ("eval", expression)
+ *
+ * Buffers are numbers. They live in the session, as tensors do; a program is made in a clone of it.
+ */
+#include <string.h>
+#include "codegen/codegen.h"
+#include "lower/lower.h"
+#include "py/py_te_int.h"
+
+/* ---- buffers ---- */
+typedef struct {
+  IrBuffer b;
+  BufferId id;
+  int n;
+  const ExprId *index;
+  ExprId out;
+} Buf;
+ERR_BODY(do_buffer, Buf *x, x->id = ir_buffer_new(SES, x->b))
+ERR_BODY(do_load, Buf *x, x->out = ex_load(SES, x->id, ir_buffer(SES, x->id)->type, x->n, x->index))
+
+static bool scope_of(const char *name, ScopeKind *out) {
+  for (int k = SC_GLOBAL; k <= SC_LOCAL; k++)
+    if (strcmp(SCOPE_NAME[k], name) == 0) return *out = (ScopeKind)k, true;
+  PyErr_Format(PyExc_ValueError, "unknown scope '%s'; use \"global\", \"shared\", \"warp\" or \"local\"", name);
+  return false;
+}
+
+/* buffer(name, dtype, shape, scope) -> number */
+static PyObject *fn_buffer(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *type, *shape;
+  const char *scope;
+  Py_ssize_t n = 0;
+  Buf x = {0};
+  if (!PyArg_ParseTuple(args, "sOOs", &x.b.name, &type, &shape, &scope) || !py_dtype(type, &x.b.type) ||
+      !scope_of(scope, &x.b.scope))
+    return NULL;
+  ExprId *extent = py_expr_list(shape, &n, "the shape of a buffer must be a sequence"), *zero = NULL;
+  bool ok = extent && (zero = py_calloc(n + 1, sizeof *zero));
+  for (int i = 0; ok && i < n; i++) {
+    PyCall z = {.t = ir_type(SES, extent[i])};
+    ok = py_is_integer(extent[i]) && (zero[i] = py_engine(py_do_zero, &z));
+    if (!ok && !PyErr_Occurred())
+      PyErr_Format(PyExc_TypeError, "dimension %d of buffer '%s' is no integer", i, x.b.name);
+  }
+  x.b.rank = (int32_t)n, x.b.extent = extent, x.b.min = zero;
+  ok = ok && py_guard(py_session(), do_buffer, &x);
+  PyMem_Free(extent), PyMem_Free(zero);
+  return ok ? PyLong_FromLong(x.id) : NULL;
+}
+
+static bool read_indices(PyObject *seq, BufferId id, ExprId **out) {
+  Py_ssize_t n = 0;
+  if (!(*out = py_expr_list(seq, &n, "indices must be a sequence"))) return false;
+  const IrBuffer *b = ir_buffer(SES, id);
+  bool ok = n == b->rank;
+  if (!ok)
+    PyErr_Format(PyExc_ValueError, "buffer '%s' has %d dimensions, %zd indices were given", b->name, (int)b->rank, n);
+  for (int i = 0; ok && i < n; i++)
+    if (!(ok = py_is_integer((*out)[i])))
+      PyErr_Format(PyExc_TypeError, "index %d of buffer '%s' is no integer", i, b->name);
+  if (!ok) PyMem_Free(*out), *out = NULL;
+  return ok;
+}
+
+/* load(buffer, indices) -> expression */
+static PyObject *fn_load(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *seq;
+  Buf x = {0};
+  ExprId *index;
+  if (!PyArg_ParseTuple(args, "iO", &x.id, &seq) || !read_indices(seq, x.id, &index)) return NULL;
+  x.n = ir_buffer(SES, x.id)->rank, x.index = index;
+  PyObject *r = py_guard(py_session(), do_load, &x) ? py_expr_new(x.out) : NULL;
+  PyMem_Free(index);
+  return r;
+}
+
+/* ---- statements ---- */
+typedef struct {
+  PyScratch s;
+  Target target;
+  const char *name;
+  Err err;
+  IrCtx *ctx;
+  Stmt *body;
+  int n_args;
+  BufferId *arg;
+  char *source, *manifest;
+} Job;
+
+static VarId var_of(PyObject *o) {
+  if (PyObject_TypeCheck(o, PyIterVar_Type)) return ((PyIterVar *)o)->var;
+  if (PyObject_TypeCheck(o, PyVar_Type)) return ir_node(SES, ((PyExpr *)o)->id)->sym;
+  PyErr_Format(PyExc_TypeError, "a loop or a let binds a variable, not %s", Py_TYPE(o)->tp_name);
+  return 0;
+}
+
+static Stmt *read_stmt(Job *j, PyObject *o);
+static Stmt *new_stmt(Job *j, StmtKind kind) {
+  Stmt *s = py_scratch_alloc(&j->s, 1, sizeof *s);
+  if (s) s->kind = kind;
+  return s;
+}
+static Stmt *read_seq(Job *j, PyObject *o) {
+  int n = (int)PyTuple_GET_SIZE(o) - 1;
+  Stmt *s = new_stmt(j, ST_SEQ), **at = s ? py_scratch_alloc(&j->s, n + 1, sizeof *at) : NULL;
+  for (int i = 0; at && i < n; i++)
+    if (!(at[i] = read_stmt(j, PyTuple_GET_ITEM(o, i + 1)))) return NULL;
+  if (at) s->u.seq.n = n, s->u.seq.at = at;
+  return at ? s : NULL;
+}
+static Stmt *read_for(Job *j, PyObject *o) {
+  PyObject *v, *body;
+  ExprId min, extent;
+  const char *kind, *tag;
+  if (!PyArg_ParseTuple(o, "sOO&O&sO", &tag, &v, py_expr_arg, &min, py_expr_arg, &extent, &kind, &body)) return NULL;
+  Stmt *s = new_stmt(j, ST_FOR);
+  if (!s || !(s->u.loop.var = var_of(v)) || !(s->u.loop.body = read_stmt(j, body))) return NULL;
+  s->u.loop.min = min, s->u.loop.extent = extent;
+  for (int k = FOR_SERIAL; k <= FOR_THREAD_Z; k++)
+    if (strcmp(FOR_NAME[k], kind) == 0) return s->u.loop.kind = (ForKind)k, s;
+  return PyErr_Format(PyExc_ValueError, "unknown kind of loop '%s'", kind), NULL;
+}
+static Stmt *read_if(Job *j, PyObject *o) {
+  PyObject *then, *other;
+  const char *tag;
+  ExprId cond;
+  if (!PyArg_ParseTuple(o, "sO&OO", &tag, py_expr_arg, &cond, &then, &other)) return NULL;
+  Stmt *s = new_stmt(j, ST_IF);
+  if (!s || !(s->u.cond.then = read_stmt(j, then))) return NULL;
+  if (other != Py_None && !(s->u.cond.other = read_stmt(j, other))) return NULL;
+  s->u.cond.cond = cond;
+  return s;
+}
+static Stmt *read_let(Job *j, PyObject *o) {
+  PyObject *v, *body;
+  const char *tag;
+  ExprId value;
+  if (!PyArg_ParseTuple(o, "sOO&O", &tag, &v, py_expr_arg, &value, &body)) return NULL;
+  Stmt *s = new_stmt(j, ST_LET);
+  if (!s || !(s->u.let.var = var_of(v)) || !(s->u.let.body = read_stmt(j, body))) return NULL;
+  s->u.let.value = value;
+  return s;
+}
+static Stmt *read_alloc(Job *j, PyObject *o) {
+  PyObject *body;
+  const char *tag;
+  int id;
+  if (!PyArg_ParseTuple(o, "siO", &tag, &id, &body)) return NULL;
+  Stmt *s = new_stmt(j, ST_ALLOC);
+  if (!s || !(s->u.alloc.body = read_stmt(j, body))) return NULL;
+  s->u.alloc.buf = id;
+  return s;
+}
+static Stmt *read_store(Job *j, PyObject *o) {
+  PyObject *seq;
+  const char *tag;
+  int id;
+  ExprId value, *index;
+  if (!PyArg_ParseTuple(o, "siO&O", &tag, &id, py_expr_arg, &value, &seq) || !read_indices(seq, id, &index))
+    return NULL;
+  const IrBuffer *b = ir_buffer(SES, id);
+  Stmt *s = new_stmt(j, ST_STORE);
+  if (s && !dtype_eq(ir_type(SES, value), b->type)) {
+    PyErr_Format(PyExc_TypeError, "the value stored to buffer '%s' has another type; cast it with astype", b->name);
+    s = NULL;
+  }
+  if (s && (s->u.store.idx = py_scratch_alloc(&j->s, b->rank + 1, sizeof *index))) {
+    memcpy(s->u.store.idx, index, (size_t)b->rank * sizeof *index);
+    s->u.store.buf = id, s->u.store.n_idx = b->rank, s->u.store.value = value;
+  } else
+    s = NULL;
+  PyMem_Free(index);
+  return s;
+}
+static Stmt *read_eval(Job *j, PyObject *o) {
+  const char *tag;
+  ExprId e;
+  if (!PyArg_ParseTuple(o, "sO&", &tag, py_expr_arg, &e)) return NULL;
+  Stmt *s = new_stmt(j, ST_EVAL);
+  if (s) s->u.eval.e = e;
+  return s;
+}
+static const struct {
+  const char *name;
+  Stmt *(*read)(Job *j, PyObject *o);
+} READ[] = {{"seq", read_seq},     {"for", read_for},     {"if", read_if},    {"let", read_let},
+            {"alloc", read_alloc}, {"store", read_store}, {"eval", read_eval}};
+
+static Stmt *read_stmt(Job *j, PyObject *o) {
+  const char *tag = PyTuple_Check(o) && PyTuple_GET_SIZE(o) ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(o, 0)) : NULL;
+  Stmt *s = NULL;
+  if (Py_EnterRecursiveCall(" in a statement")) return NULL;
+  for (int i = 0; tag && i < NS_COUNT(READ); i++)
+    if (strcmp(READ[i].name, tag) == 0) {
+      s = READ[i].read(j, o);
+      Py_LeaveRecursiveCall();
+      return s;
+    }
+  Py_LeaveRecursiveCall();
+  if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%s is no statement", Py_TYPE(o)->tp_name);
+  return NULL;
+}
+
+static void do_program(void *p) {
+  Job *j = p;
+  for (int i = 0; i < j->n_args; i++) {
+    IrBuffer *b = ir_buffer(j->ctx, j->arg[i]);
+    b->external = true, b->min = NULL;
+  }
+  Func f = {.ctx = j->ctx, .target = j->target, .body = j->body, .n_args = j->n_args, .arg = j->arg, .use = LOW_CODE};
+  if (f.target.kind != TG_CPU) {
+    GpuCheck g = low_gpu_check(f);
+    if (!g.ok) err_raise(ir_err(f.ctx), NS_ERR_VALUE, "the program cannot run on this GPU: %s", g.why);
+  }
+  Program made = low_build(f, j->name);
+  j->source = gen_source(&made);
+  j->manifest = gen_manifest(&made);
+}
+
+/* stmt_program(statement, buffers, target, name) -> (source, manifest) */
+static PyObject *fn_program(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *body, *list, *out = NULL;
+  Job j = {0};
+  if (!PyArg_ParseTuple(args, "OO!O&s", &body, &PyTuple_Type, &list, py_target, &j.target, &j.name)) return NULL;
+  j.n_args = (int)PyTuple_GET_SIZE(list);
+  j.arg = py_scratch_alloc(&j.s, j.n_args + 1, sizeof *j.arg);
+  for (int i = 0; j.arg && i < j.n_args; i++) j.arg[i] = (BufferId)PyLong_AsLong(PyTuple_GET_ITEM(list, i));
+  if (j.arg && !PyErr_Occurred() && (j.body = read_stmt(&j, body)) && (j.ctx = py_candidate(SES, &j.err)) &&
+      py_free_ok(&j.err, do_program, &j))
+    out = Py_BuildValue("ss", j.source, j.manifest);
+  ir_free(j.ctx);
+  py_arena_free(j.s.a);
+  return out;
+}
+
+static PyMethodDef FUNCS[] = {
+    {"stmt_buffer", fn_buffer, METH_VARARGS, "stmt_buffer(name, dtype, shape, scope): number of a new buffer."},
+    {"stmt_load", fn_load, METH_VARARGS, "stmt_load(buffer, indices): an element of a buffer."},
+    {"stmt_program", fn_program, METH_VARARGS,
+     "stmt_program(statement, buffers, target, name) -> (source, manifest): a program of statements (py_stmt.c) whose "
+     "arguments are the "
+     "buffers."},
+    {NULL, NULL, 0, NULL}};
+
+int py_init_stmt(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }

@@ -1,0 +1,106 @@
+"""Operators with operations that are no expressions (``te.extern``): programs and calls, one after the other."""
+
+from __future__ import annotations
+
+from .. import _core, registry
+from ..compiling import compile_source
+from ..error import TVMValueError
+from ..runtime.module import Module, OperatorModule
+from ..runtime.ndarray import empty
+from ..te.extern import extern_of
+from ..te.schedule import create_schedule
+from ..te.specialize import operations, segment
+from ..tir.buffer import Buffer
+from ..tir.stmt import Evaluate, OpaqueCall, engine_form, stmt_list
+
+__all__ = ["ExternModule", "has_extern", "statement_module"]
+
+
+def has_extern(sch):
+    """Whether an operation of a schedule is a te.extern."""
+    ops = getattr(sch, "outputs", None)
+    return bool(ops) and any(extern_of(o) is not None for o in operations(ops))
+
+
+def statement_module(body, buffers, name, target, engine, cache_dir=None):
+    """The module of a statement whose arguments are buffers."""
+    source, manifest = _core.stmt_program(engine_form(body), tuple(b.number for b in buffers), engine, name)
+    binary, _ = compile_source(target, source, name, False, cache_dir, engine)
+    return OperatorModule(source, manifest, binary, target)
+
+
+class _Calls:
+    """Calls of global functions with arrays."""
+
+    def __init__(self, record):
+        self._calls, self._buffers = [s.value for s in stmt_list(record.body)], [*record.in_buffers, *record.out_buffers]
+
+    def __call__(self, *arrays):
+        places = {}
+        for b, a in zip(self._buffers, arrays):
+            places[b] = places[("data", hash(b.data))] = a
+        for c in self._calls:
+            name, *args = c.args
+            registry.get_global_func(name)(*[self._value(x, places) for x in args])
+
+    @staticmethod
+    def _value(x, places):
+        if isinstance(x, Buffer):
+            return places[x]
+        if isinstance(x, _core.Expr):
+            return places[("data", hash(x))] if x.kind == "Var" and ("data", hash(x)) in places else x.value
+        return x
+
+
+def _is_calls(body):
+    return all(isinstance(s, Evaluate) and isinstance(s.value, OpaqueCall) for s in stmt_list(body))
+
+
+class _Steps:
+    """A function of arrays that runs programs and calls."""
+
+    def __init__(self, sch, args, name, made):
+        self.__name__, self._args, self._steps = name, args, []
+        there: set = set()
+        for op in operations(sch.outputs):
+            record = extern_of(op)
+            if record is not None and record.outputs[0].op == op:
+                self._compute([t for t in record.inputs if t not in there and not t.op.is_placeholder], there, made)
+                self._steps.append((made(record), [*record.inputs, *record.outputs]))
+                there.update(record.outputs)
+        rest = [t for t in dict.fromkeys([*args, *[o.output(i) for o in sch.outputs for i in range(o.num_outputs)]])]
+        self._compute([t for t in rest if t not in there and not t.op.is_placeholder], there, made)
+
+    def _compute(self, wanted, there, made):
+        if wanted:
+            reads, new = segment(wanted, there)
+            self._steps.append((made((create_schedule([t.op for t in new]), [*[p for _, p in reads], *new])), [*[t for t, _ in reads], *wanted]))
+            there.update(wanted)
+
+    def __call__(self, *arrays):
+        if len(arrays) != len(self._args):
+            raise TVMValueError(f"{self.__name__} takes {len(self._args)} arrays, {len(arrays)} were given")
+        place = dict(zip(self._args, arrays))
+        for run, tensors in self._steps:
+            for t in tensors:
+                if t not in place:
+                    place[t] = empty([int(s) for s in t.shape], t.dtype, arrays[0].device if arrays else None)
+            run(*[place[t] for t in tensors])
+
+
+class ExternModule(Module):
+    """An operator with te.extern operations. Other stages run with plain loops."""
+
+    def __init__(self, sch, args, name, target, engine, cache_dir, build):
+        def made(part):
+            if isinstance(part, tuple):
+                return build(*part, target, cache_dir=cache_dir)
+            if _is_calls(part.body):
+                return _Calls(part)
+            return statement_module(part.body, [*part.in_buffers, *part.out_buffers], "extern", target, engine, cache_dir)
+
+        super().__init__("c", {name: _Steps(sch, args, name, made)}, name)
+
+    def export_library(self, file_name, fcompile=None, **kwargs):
+        """Raises TVMValueError: a library holds one program."""
+        raise TVMValueError(f"cannot export {file_name!r}: it has te.extern operations, which are programs and calls of their own")

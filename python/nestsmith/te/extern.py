@@ -1,0 +1,148 @@
+"""Operations that are no expressions: statements by hand (``tir.ir_builder``), or a call of a global function of Python.
+
+To schedules such an operation is a reduction over all of its inputs, which is what it needs of them. Programs run it by itself, between
+what computes its inputs and what reads its results.
+"""
+
+from __future__ import annotations
+
+from .. import _core
+from ..tir import op as _op
+from ..tir.buffer import decl_buffer
+from ..tir.expr import const
+from ..tir.stmt import Evaluate, OpaqueCall, Stmt
+from .operation import _shape, compute, reduce_axis
+from .tag import current_tag
+
+__all__ = ["ExternOp", "extern", "extern_of", "extern_primfunc"]
+
+
+class Extern:
+    """What an extern operation does."""
+
+    def __init__(self, name, inputs, in_buffers, out_buffers, body, fcompute, shapes, dtypes, attrs):
+        self.name, self.inputs, self.in_buffers, self.out_buffers = name, inputs, in_buffers, out_buffers
+        self.body, self.fcompute, self.shapes, self.dtypes, self.attrs = body, fcompute, shapes, dtypes, attrs
+
+    def again(self, inputs, shapes):
+        """The same on other inputs: its tensors."""
+        return extern(shapes, inputs, self.fcompute, self.name, self.dtypes, attrs=self.attrs)
+
+
+_found: dict = {}  # operation -> Extern
+
+
+def extern_of(op):
+    """The :class:`Extern` of an operation, or None."""
+    return _found.get(op)
+
+
+class _Kind(type):
+    def __instancecheck__(cls, x):
+        return isinstance(x, _core.Operation) and x in _found
+
+
+class ExternOp(metaclass=_Kind):
+    """The class of operations that `extern` makes."""
+
+
+def _stand_in(name, shapes, dtypes, inputs, attrs, tag):
+    """Tensors of these shapes that depend on all elements of the inputs."""
+    axes, reads = [], []
+    for n, t in enumerate(inputs):
+        ks = [reduce_axis((0, s), f"k{n}_{d}") for d, s in enumerate(t.shape)]
+        axes += ks
+        reads.append(t(*ks) if ks else t())
+
+    def total(dtype):
+        out = const(0, dtype)
+        for r in reads:
+            out = out + r.astype(dtype)
+        return out
+
+    same = all(len(s) == len(shapes[0]) and all(bool(a == b) for a, b in zip(s, shapes[0])) for s in shapes)
+    if same and axes:
+        reducer = _op.comm_reducer(
+            (lambda x, y: [a + b for a, b in zip(x, y)]) if len(dtypes) > 1 else (lambda x, y: x + y),
+            (lambda *t: [const(0, d) for d in t]) if len(dtypes) > 1 else (lambda t: const(0, t)),
+            "extern",
+        )
+        values = [total(d) for d in dtypes]
+        made = compute(shapes[0], lambda *_: reducer(tuple(values) if len(values) > 1 else values[0], axis=axes), name, tag, attrs)
+        return list(made) if isinstance(made, tuple) else [made]
+
+    def one(shape, dtype):
+        value = _op.sum(total(dtype), axis=axes) if axes else total(dtype)
+        return compute(shape, lambda *_: value, name, tag, attrs)
+
+    return [one(s, d) for s, d in zip(shapes, dtypes)]
+
+
+def extern(
+    shape, inputs, fcompute, name="extern", dtype=None, in_buffers=None, out_buffers=None, tag="", attrs=None
+):  # fmt: skip
+    """Tensors that statements compute.
+
+    Parameters
+    ----------
+    shape : tuple, or list of tuples
+        Of the result, or of each of several.
+    inputs : list of te.Tensor
+    fcompute : callable
+        ``f(ins, outs)``, both lists of buffers: a statement (of ``tir.ir_builder``) that writes the outputs, or ``tir.call_packed(name, ...)``,
+        which calls a function that ``register_func`` has registered, with arrays.
+    name : str
+    dtype : str or list of str, optional
+        Of the results; that of the inputs, if they have one.
+    in_buffers, out_buffers : list of Buffer, optional
+    tag : str
+    attrs : dict, optional
+
+    Returns
+    -------
+    te.Tensor, or list of te.Tensor
+        Raises ValueError if the number or the shapes of buffers are other ones, or the type is not known, TypeError if the function returns
+        something else.
+    """
+    tag = tag or current_tag() or ""
+    shapes = [shape] if not isinstance(shape, list) or not shape or not hasattr(shape[0], "__len__") else shape
+    if isinstance(shape, (int, _core.Expr)):
+        shapes = [(shape,)]
+    shapes = [list(_shape(s, name)) for s in shapes]
+    for t in inputs:
+        if not isinstance(t, _core.Tensor):
+            raise ValueError(f"extern '{name}': expect inputs to be tensor, not {type(t).__name__}")
+    if dtype is None:
+        types = {t.dtype for t in inputs}
+        if len(types) != 1:
+            raise ValueError(f"extern '{name}': Cannot infer output type from inputs of types {sorted(types)}, please provide dtype argument")
+        dtype = types.pop()
+    dtypes = [dtype] * len(shapes) if isinstance(dtype, str) else list(dtype)
+    ins = list(in_buffers or [decl_buffer(t.shape, t.dtype, t.op.name) for t in inputs])
+    outs = list(out_buffers or [decl_buffer(s, d, name if len(shapes) == 1 else f"{name}_{i}") for i, (s, d) in enumerate(zip(shapes, dtypes))])
+    for what, buffers, wanted in (("in_buffers", ins, [t.shape for t in inputs]), ("out_buffers", outs, shapes)):
+        if len(buffers) != len(wanted):
+            raise RuntimeError(f"Number of inputs and {what} mismatch: {len(wanted)} vs {len(buffers)}.")
+    body = fcompute(ins, outs)
+    if isinstance(body, (_core.Expr, OpaqueCall)):
+        body = Evaluate(body)
+    if not isinstance(body, Stmt):
+        raise ValueError(f"Function '{getattr(fcompute, '__name__', fcompute)}' should return PrimExpr or Stmt, but it returned '{type(body)}'")
+    made = _stand_in(name, shapes, dtypes, list(inputs), attrs, tag)
+    record = Extern(name, list(inputs), ins, outs, body, fcompute, shapes, dtypes, attrs)
+    record.outputs = made
+    for t in made:
+        _found[t.op] = record
+    return made[0] if len(made) == 1 else made
+
+
+def extern_primfunc(input_tensors, primfunc, **kwargs):
+    """The tensors that a ``tir.PrimFunc`` computes: its first buffers are the inputs, the rest the results."""
+    buffers = [primfunc.buffer_map[p] for p in primfunc.params if p in primfunc.buffer_map]
+    ins, outs = buffers[: len(input_tensors)], buffers[len(input_tensors) :]
+    shapes = [tuple(b.shape) for b in outs]
+    return extern(
+        shapes, input_tensors, lambda i, o: primfunc.body, in_buffers=ins, out_buffers=outs, dtype=[b.dtype for b in outs], **kwargs
+    )
+
+

@@ -1,0 +1,106 @@
+"""Operations by hand: statements of tir.ir_builder, and calls of global functions."""
+
+import numpy as np
+import pytest
+
+import nestsmith as ns
+from nestsmith import te, tir
+
+
+def running_sums(ins, outs):
+    ib = tir.ir_builder.create()
+    a, b = (ib.buffer_ptr(x) for x in (ins[0], outs[0]))
+    n, m = ins[0].shape
+    with ib.for_range(0, n, name="i", kind="parallel") as i:
+        total = ib.allocate("float32", (1,), name="total")
+        total[0] = 0.0
+        with ib.for_range(0, m, name="j") as j:
+            total[0] = total[0] + a[i, j]
+            with ib.if_scope(tir.all(j < 2, i > 0)):
+                b[i, j] = total[0]
+            with ib.else_scope():
+                b[i, j] = total[0] * 2.0
+    return ib.get()
+
+
+def wanted(x):
+    out = np.cumsum(x, 1) * np.float32(2)
+    out[1:, :2] /= 2
+    return out
+
+
+def run(outs, inputs, arrays):
+    results = [ns.nd.empty([int(s) for s in t.shape], t.dtype) for t in outs]
+    ns.build(te.create_schedule([t.op for t in outs]), [*inputs, *outs], "llvm")(*map(ns.nd.array, arrays), *results)
+    return [r.numpy() for r in results]
+
+
+X = np.random.default_rng(0).random((4, 6), "float32")
+
+
+def test_between_others():
+    a = te.placeholder(X.shape, name="a")
+    b = te.compute(a.shape, lambda i, j: a[i, j] + 1.0, name="b")
+    c = te.extern(b.shape, [b], running_sums, name="c")
+    assert isinstance(c.op, te.ExternOp) and list(c.op.input_tensors) == [b] and not isinstance(b.op, te.ExternOp)
+    d = te.compute(a.shape, lambda i, j: c[i, j] - b[i, j], name="d")
+    (got,) = run([d], [a], [X])
+    np.testing.assert_allclose(got, wanted(X + 1) - (X + 1), 1e-5)
+
+
+def test_sizes_that_are_variables():
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m), name="a")
+    c = te.extern((n, m), [a], running_sums)
+    f = ns.build(te.create_schedule(c.op), [a, c])
+    for shape in ((4, 6), (2, 3)):
+        out = ns.nd.empty(shape)
+        f(ns.nd.array(X[: shape[0], : shape[1]]), out)
+        np.testing.assert_allclose(out.numpy(), wanted(X[: shape[0], : shape[1]]), 1e-5)
+
+
+def test_calls_of_global_functions():
+    @ns.register_func("test_extern.scaled", override=True)
+    def scaled(x, y, factor, out, more):
+        out.copyfrom(x.numpy() * y.numpy() * factor)
+        more.copyfrom(x.numpy() - y.numpy())
+
+    a, b = te.placeholder((5,), name="a"), te.placeholder((), name="b")
+    call = lambda i, o: tir.call_packed("test_extern.scaled", i[0], i[1].data, 3, *o)  # noqa: E731
+    c, d = te.extern([(5,), (5,)], [a, b], call, name="c")
+    assert (c.value_index, d.value_index, c.op == d.op) == (0, 1, True)
+    e = te.compute((5,), lambda i: c[i] + d[i])
+    x, y = np.arange(5, dtype="float32"), np.float32(2)
+    np.testing.assert_allclose(run([e], [a, b], [x, y])[0], x * y * 3 + x - y)
+
+
+def test_without_inputs_and_of_other_types():
+    def squares(ins, outs):
+        ib = tir.ir_builder.create()
+        o = ib.buffer_ptr(outs[0])
+        with ib.for_range(0, 8, kind="vectorize") as i:
+            o[i] = i * i
+        return ib.get()
+
+    c = te.extern((8,), [], squares, dtype="int32")
+    np.testing.assert_array_equal(run([c], [], [])[0], np.arange(8) ** 2)
+
+
+def test_errors():
+    a, i = te.placeholder((4,), name="a"), te.placeholder((4,), "int32", name="i")
+    with pytest.raises(ValueError, match="Cannot infer output type"):
+        te.extern((4,), [a, i], running_sums)
+    with pytest.raises(ValueError, match="should return PrimExpr or Stmt"):
+        te.extern((4,), [a], lambda i, o: 3)
+    with pytest.raises(ValueError, match="expect inputs to be tensor"):
+        te.extern((4,), [3], lambda i, o: None)
+    buffer, ib = tir.decl_buffer((4, 4), "float32"), tir.ir_builder.create()
+    with pytest.raises(ValueError, match="has 2 dimensions, 3 indices"):
+        ib.buffer_ptr(buffer)[0, 1, 2]
+    with pytest.raises(ValueError, match="data type does not match content type int32 vs float32"):
+        ib.buffer_ptr(buffer)[0, 0] = te.var("x")
+    with pytest.raises(RuntimeError, match="can only follow an if_scope"):
+        ib.else_scope()
+    with pytest.raises(ValueError, match="cannot have a While"):
+        te_while = te.extern((4,), [a], lambda i, o: tir.While(tir.const(True), tir.BufferStore(o[0], 0.0, [0])))
+        ns.build(te.create_schedule(te_while.op), [a, te_while])
