@@ -9,7 +9,8 @@ from ..runtime.device import num_threads
 from ..runtime.module import Module, OperatorModule
 from ..states import loops_of
 from ..target import HAND_VTHREADS, Target, device_limits, hand_vector_bytes
-from .externs import ExternModule, has_extern
+from ..tir.stmt import PrimFunc
+from .externs import ExternModule, function_module, has_extern
 from .varying import VaryingModule, varies
 
 __all__ = ["LoweredFunction", "build", "engine_of", "lower"]
@@ -80,6 +81,9 @@ def build(
     """
     if isinstance(inputs, Module):
         return inputs
+    if isinstance(inputs, PrimFunc):
+        target = Target.canon_target_and_host(args if target is None and args else target or Target.current() or Target("llvm"), target_host)[0]
+        return function_module(inputs, name, target, engine_of(target), cache_dir)
     if binds:
         raise ValueError("binds is not supported: buffers are laid out row by row")
     if not name.isidentifier():

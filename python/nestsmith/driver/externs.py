@@ -13,7 +13,7 @@ from ..te.specialize import operations, segment
 from ..tir.buffer import Buffer
 from ..tir.stmt import Evaluate, OpaqueCall, engine_form, stmt_list
 
-__all__ = ["ExternModule", "has_extern", "statement_module"]
+__all__ = ["ExternModule", "function_module", "has_extern", "statement_module"]
 
 
 def has_extern(sch):
@@ -27,6 +27,14 @@ def statement_module(body, buffers, name, target, engine, cache_dir=None):
     source, manifest = _core.stmt_program(engine_form(body), tuple(b.number for b in buffers), engine, name)
     binary, _ = compile_source(target, source, name, False, cache_dir, engine)
     return OperatorModule(source, manifest, binary, target)
+
+
+def function_module(func, name, target, engine, cache_dir=None):
+    """The module of a PrimFunc, whose parameters are buffers. Raises ValueError for one that is a number."""
+    for p in func.params:
+        if p not in func.buffer_map:
+            raise ValueError(f"build: parameter {p.name} of the function is a number; make it a buffer without dimensions")
+    return statement_module(func.body, [func.buffer_map[p] for p in func.params], name, target, engine, cache_dir)
 
 
 class _Calls:

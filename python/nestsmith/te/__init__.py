@@ -11,6 +11,7 @@ from ..tir import IterVar, Range, const
 from ..tir.op import *  # noqa: F403
 from .extern import ExternOp, extern, extern_primfunc
 from .operation import compute, placeholder, reduce_axis, size_var, thread_axis, var, with_attrs
+from .scan import ScanOp, create_prim_func, scan
 from .schedule import InferBound, Schedule, Stage, create_schedule
 from .scope import scratch
 from .tag import tag_scope

@@ -20,6 +20,8 @@ __all__ = ["ExternOp", "extern", "extern_of", "extern_primfunc"]
 class Extern:
     """What an extern operation does."""
 
+    scan = None  # what a te.scan consists of
+
     def __init__(self, name, inputs, in_buffers, out_buffers, body, fcompute, shapes, dtypes, attrs):
         self.name, self.inputs, self.in_buffers, self.out_buffers = name, inputs, in_buffers, out_buffers
         self.body, self.fcompute, self.shapes, self.dtypes, self.attrs = body, fcompute, shapes, dtypes, attrs

@@ -59,7 +59,10 @@ class _Maker:
             return
         record = extern_of(op)
         if record is not None:
-            made = record.again([self.tensors[t] for t in record.inputs], [[self.dim(d) for d in s] for s in record.shapes])
+            if record.scan is not None:
+                made = record.scan.again(self)
+            else:
+                made = record.again([self.tensors[t] for t in record.inputs], [[self.dim(d) for d in s] for s in record.shapes])
             self.tensors.update(zip(record.outputs, made if isinstance(made, list) else [made]))
             return
         if op.is_placeholder:

@@ -221,6 +221,8 @@ def _expression(e):
         parts = [p for c in s["combiner"] for p in c[2:]] + [v for a in s["axis"] for v in (a.min, a.extent)]
         all_parts = (*parts, *s["source"], *s["init"], s["condition"], s["value_index"])
         return structure.Node((kind, dtype), tuple(("part", p) for p in all_parts), binds=(*vs, *(a.var for a in s["axis"])))
+    if kind == "BufferLoad":
+        return structure.Node((kind, dtype), (("buffer", e.buffer), *(("indices", i) for i in e.args)))
     head = (kind, dtype, e.symbol if kind == "Call" else "")
     if kind == "Let":
         return structure.Node(head, (("value", e.args[0]), ("body", e.args[1])))

@@ -298,7 +298,8 @@ class PrimFunc:
 @structure.rule(PrimFunc)
 def _function(f):
     parts = [("buffer_map", f.buffer_map[p]) for p in f.params if p in f.buffer_map]
-    return structure.Node(("PrimFunc", len(f.params)), (*parts, ("body", f.body)), binds=tuple(f.params))
+    pointers = [f.buffer_map[p].data for p in f.params if p in f.buffer_map]
+    return structure.Node(("PrimFunc", len(f.params)), (*parts, ("body", f.body)), binds=(*f.params, *pointers))
 
 
 # ---- for the engine ----

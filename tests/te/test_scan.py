@@ -1,0 +1,76 @@
+"""Recurrences, and functions of plain loops."""
+
+import numpy as np
+import pytest
+
+import nestsmith as ns
+from nestsmith import te, tir
+
+RNG = np.random.default_rng(0)
+
+
+def run(outs, inputs, arrays, shapes=None):
+    shapes = shapes or [[int(s) for s in t.shape] for t in outs]
+    results = [ns.nd.empty(s, t.dtype) for s, t in zip(shapes, outs)]
+    ns.build(te.create_schedule([t.op for t in outs]), [*inputs, *outs], "llvm")(*map(ns.nd.array, arrays), *results)
+    return [r.numpy() for r in results]
+
+
+def test_running_sums_of_any_size():
+    m, n = te.var("m"), te.var("n")
+    x, state = te.placeholder((m, n), name="x"), te.placeholder((m, n), name="state")
+    init = te.compute((1, n), lambda _, i: x[0, i])
+    update = te.compute((m, n), lambda t, i: state[t - 1, i] + x[t, i])
+    res = te.scan(init, update, state, inputs=[x])
+    assert isinstance(res.op, te.ScanOp) and tuple(res.shape) == (m, n)
+    f = ns.build(te.create_schedule(res.op), [x, res])
+    for shape in ((5, 3), (2, 4)):
+        a, b = RNG.random(shape, "float32"), ns.nd.empty(shape)
+        f(ns.nd.array(a), b)
+        np.testing.assert_allclose(b.numpy(), np.cumsum(a, 0), 1e-5)
+
+
+def test_two_states_with_a_product_between():
+    steps, size = 4, 3
+    x, w = te.placeholder((steps, size), name="x"), te.placeholder((size, size), name="w")
+    h, c = te.placeholder((steps, size), name="h"), te.placeholder((steps, size), name="c")
+    k = te.reduce_axis((0, size), "k")
+    mixed = te.compute((steps, size), lambda t, i: te.sum(h[t - 1, k] * w[i, k], axis=k), name="mixed")
+    new_c = te.compute((steps, size), lambda t, i: c[t - 1, i] * 0.5 + mixed[t, i])
+    new_h = te.compute((steps, size), lambda t, i: te.tanh(mixed[t, i] + x[t, i] + c[t - 1, i]))
+    first = te.compute((1, size), lambda _, i: x[0, i])
+    hs, cs = te.scan([first, te.compute((1, size), lambda *_: 0.0)], [new_h, new_c], [h, c])
+    out = te.compute((steps, size), lambda t, i: hs[t, i] + cs[t, i])
+    a, b = RNG.random((steps, size), "float32"), RNG.random((size, size), "float32")
+    want_h, want_c = [a[0]], [np.zeros(size, "float32")]
+    for t in range(1, steps):
+        z = b @ want_h[-1]
+        want_h.append(np.tanh(z + a[t] + want_c[-1]))
+        want_c.append(want_c[-1] * 0.5 + z)
+    np.testing.assert_allclose(run([out], [x, w], [a, b])[0], np.array(want_h) + np.array(want_c), 1e-5)
+
+
+def test_scans_that_make_no_sense():
+    x, s = te.placeholder((4, 3), name="x"), te.placeholder((4, 3), name="s")
+    init = te.compute((1, 3), lambda _, i: x[0, i])
+    with pytest.raises(ValueError, match="must have same length"):
+        te.scan([init], [x, x], [s])
+    with pytest.raises(ValueError, match="does not read its state"):
+        te.scan(init, te.compute((4, 3), lambda t, i: x[t, i]), s)
+    with pytest.raises(ValueError, match="update be a te.compute"):
+        te.scan(init, x, s)
+
+
+def test_functions_of_plain_loops():
+    a, b = te.placeholder((3, 5), name="a"), te.placeholder((5,), name="b")
+    k = te.reduce_axis((0, 5), "k")
+    c = te.compute((3, 5), lambda i, j: a[i, j] + b[j], name="c")
+    d = te.compute((3,), lambda i: te.max(c[i, k], axis=k), name="d")
+    func = te.create_prim_func([a, b, d])
+    assert isinstance(func, tir.PrimFunc) and len(func.buffer_map) == 3
+    assert ns.ir.structural_equal(func, te.create_prim_func([a, b, d]))
+    x, y, z = RNG.random((3, 5), "float32"), RNG.random(5, "float32"), ns.nd.empty((3,))
+    ns.build(func, target="llvm")(ns.nd.array(x), ns.nd.array(y), z)
+    np.testing.assert_array_equal(z.numpy(), (x + y).max(1))
+    with pytest.raises(ValueError, match="is read, but no parameter"):
+        te.create_prim_func([a, d])
