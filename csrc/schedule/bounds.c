@@ -635,6 +635,7 @@ static void find_inlined_ways(Infer *f) {
 void state_infer_bounds(State *s) {
   err_check(S_ERR(s), s->concrete, "bounds cannot be inferred: a split length is still open");
   state_unbound(s);
+  if (s->by_hand) hand_check_reads(s);
   Infer f = {.s = s, .c = s->ctx, .m = ir_arena(s->ctx)};
   int n = s->stage.len;
   lin_init(&f.L, s->ctx);

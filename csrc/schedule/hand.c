@@ -15,8 +15,19 @@ State *hand_new(IrCtx *c, int n, const TeOp *const *outputs) {
   bool *is_output = arena_array(ir_arena(c), bool, s->stage.len);
   for (int i = 0; i < n; i++) is_output[hand_stage(s, outputs[i])] = true;
   for (int i = 0; i < s->stage.len; i++) s->stage.at[i].is_output = is_output[i];
-  te_check_reads(c, d->n_ops, d->op, is_output);
   return s;
+}
+
+/* Reads of the operations as they were written. Whoever only looks at a schedule (its operations, its FLOPs) may have reads that leave
+ * their tensor; who needs its loops may not. */
+void hand_check_reads(State *s) {
+  const TeDag *d = s->dag0;
+  bool *is_output = arena_array(ir_arena(s->ctx), bool, d->n_ops);
+  for (int i = 0; i < d->n_ops; i++) {
+    int at = hand_stage(s, d->op[i]);
+    is_output[i] = at >= 0 && s->stage.at[at].is_output;
+  }
+  te_check_reads(s->ctx, d->n_ops, d->op, is_output);
 }
 
 int hand_stage(const State *s, const TeOp *op) {

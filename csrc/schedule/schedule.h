@@ -198,6 +198,7 @@ Step *steps_parse(Arena *a, const char *json, int *n);             /* all kinds,
 /* ---- schedules written by hand (hand.c) : 07 §7.1. Each primitive checks what te users expect and applies one step; factors
  * may be symbolic. Loops are leaf positions; hand_axis finds the one of a handle. ---- */
 State *hand_new(IrCtx *c, int n, const TeOp *const *outputs);
+void hand_check_reads(State *s); /* raises for reads that certainly leave their tensor */
 int hand_stage(const State *s, const TeOp *op);                    /* by current or original operation; -1 if absent */
 /* leaf position; raises, telling "already split" from "not of this stage" */
 int hand_axis(State *s, int stage, VarId handle);

@@ -1,13 +1,17 @@
 """Names of TVM's auto-scheduler beside its main page: what they return, compared with the engine or with plain arithmetic."""
 
 import math
+import pathlib
+import pickle
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
 import nestsmith
-from nestsmith import auto_scheduler, te
+from nestsmith import auto_scheduler, te, tir, topi
 from nestsmith.auto_scheduler import _ffi_api, cost_model, utils
 from nestsmith.auto_scheduler.cost_model.cost_model import PythonBasedModel
 from nestsmith.auto_scheduler.cost_model.xgb_model import XGBModel
@@ -139,3 +143,32 @@ def test_tvmscript_is_refused_when_it_is_used():
 
     with pytest.raises(NotImplementedError, match="nestsmith.te"):
         nestsmith.build(f, target="llvm")
+
+
+def computations():
+    A, B, C = names_matmul(8)
+    x, w = te.placeholder((1, 14, 14, 8), name="x"), te.placeholder((3, 3, 8, 16), name="w")
+    D = te.compute((8, 8), lambda i, j: te.if_then_else(tir.all(i > 1, j < 3), A[i, j], tir.Select(i > 2, C[i, j], te.const(0.1))), name="D",
+                   attrs={"layout_free_placeholders": [B], "tag": "x"})  # fmt: skip
+    return [A, B, topi.nn.relu(C)], [x, w, topi.nn.conv2d_nhwc(x, w, 2, 1, 1)], [A, topi.argmax(topi.nn.softmax(A), axis=1)], [A, B, D]
+
+
+@pytest.mark.parametrize("k", range(4))
+def test_dags_travel(k):
+    dag = auto_scheduler.ComputeDAG(computations()[k])
+    back = pickle.loads(pickle.dumps(dag))
+    assert str(back) == str(dag) and back.workload_key() == dag.workload_key() and back.flop_ct == dag.flop_ct
+    assert [op.name for op in back.ops] == [op.name for op in dag.ops]
+
+
+def test_tasks_travel_to_processes_that_do_not_know_their_key():
+    dag = auto_scheduler.ComputeDAG(computations()[0])
+    task = auto_scheduler.SearchTask(compute_dag=dag, workload_key='["names-travelling"]', target="llvm")
+    again = pickle.loads(pickle.dumps(task))
+    assert '["names-travelling"]' in auto_scheduler.workload_registry.WORKLOAD_FUNC_REGISTRY
+    assert str(again.compute_dag) == str(dag) and again.workload_key == task.workload_key
+    program = "import pickle, sys; print(pickle.load(sys.stdin.buffer).compute_dag.hash_key())"
+    ran = subprocess.run([sys.executable, "-c", program], input=pickle.dumps(task), capture_output=True, check=True,
+                         env={"PYTHONPATH": str(pathlib.Path(nestsmith.__file__).parents[1]), "PATH": "/usr/bin:/bin"})  # fmt: skip
+    assert ran.stdout.decode().strip() == dag.hash_key()
+

@@ -1,15 +1,18 @@
-"""Reads that certainly leave their tensor are refused where a schedule or a task is made from them; guarded reads, reads that
+"""Reads that certainly leave their tensor are refused where the loops of a schedule, or a task, are made from them; guarded reads, reads that
 depend on data, and elements that nobody needs are not."""
 
 import pytest
 
+import nestsmith
 from nestsmith import _core, te, tir, topi
+from nestsmith.autotvm.task.task import compute_flop
+from nestsmith.te.schedule import InferBound
 
 
 def reading(body, shape=(8,), n=(8,)):
-    """Schedule of B, which reads A of the given shape."""
+    """Loops of B, which reads A of the given shape."""
     a = te.placeholder(shape, name="A")
-    return te.create_schedule(te.compute(n, lambda *i: body(a, *i), name="B").op)
+    return InferBound(te.create_schedule(te.compute(n, lambda *i: body(a, *i), name="B").op))
 
 
 K = te.reduce_axis((0, 3), name="k")
@@ -69,11 +72,22 @@ def test_intermediate_tensors_count_as_far_as_they_are_needed(read, n, ok):
     a = te.placeholder((8,), name="A")
     b = te.compute((9,), lambda i: a[i], name="B")
     c = te.compute((n,), lambda i: read(b, i), name="C")
+    s = te.create_schedule(c.op)
     if ok:
-        te.create_schedule(c.op)
+        InferBound(s)
         return
     with pytest.raises(ValueError, match="compute 'B' reads tensor A"):
-        te.create_schedule(c.op)
+        InferBound(s)
+    s[b].compute_inline()
+    for make in (nestsmith.lower, nestsmith.build):
+        with pytest.raises(ValueError, match="compute 'B' reads tensor A"):
+            make(s, [a, c])
+
+
+def test_operations_may_be_counted():
+    a = te.placeholder((8,), name="A")
+    b = te.compute((9,), lambda i: a[i] * 2.0 + 1.0, name="B")
+    assert compute_flop(te.create_schedule(b.op)) == 18
 
 
 def test_tasks_are_checked_too():
@@ -89,4 +103,4 @@ def test_operators_read_inside():
         topi.nn.pool2d(x, 3, 2, 1, 1, "max", layout="NHWC"),
         topi.nn.softmax(topi.reshape(x, (7, 28))),
     ):
-        te.create_schedule(t.op)
+        InferBound(te.create_schedule(t.op))

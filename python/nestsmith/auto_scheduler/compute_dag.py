@@ -9,6 +9,7 @@ from collections import namedtuple
 from .. import _core, te
 from ..registry import get_global_func
 from ..states import core_state
+from ..te import stored
 from ..te.schedule import schedule_from_state
 from .loop_state import State
 from .workload_registry import workload_key_to_tensors
@@ -68,16 +69,18 @@ class ComputeDAG(_core.ComputeDAG):
     ----------
     compute_or_sche : str, list of te.Tensor, or schedule
         A registered workload key, the tensors (inputs, then outputs), or a schedule.
+    order : list of te.Tensor, optional
+        With tensors: one of each operation, in the order of stages.
     """
 
-    def __new__(cls, compute_or_sche):
-        tensors, order = _tensors_of(compute_or_sche)
+    def __new__(cls, compute_or_sche, order=None):
+        tensors, order = (compute_or_sche, order) if order else _tensors_of(compute_or_sche)
         for t in tensors:
             if not all(isinstance(s, int) for s in t.shape):
                 raise ValueError(f"{t}: a tuning task needs constant shapes; replace te.var in shapes by integers")
         return super().__new__(cls, tensors, order) if order else super().__new__(cls, tensors)
 
-    def __init__(self, compute_or_sche):
+    def __init__(self, compute_or_sche, order=None):
         super().__init__()
         self.workload = compute_or_sche if isinstance(compute_or_sche, str) else None
 
@@ -151,6 +154,25 @@ class ComputeDAG(_core.ComputeDAG):
         return _core.dag_rewrite_layout(self, core_state(state).steps())
 
     def __reduce__(self):
-        if self.workload is None:
-            raise TypeError("only a ComputeDAG made from a workload key can be pickled; pickle the key of its task")
-        return type(self), (self.workload,)
+        if self.workload is not None:
+            return type(self), (self.workload,)
+        return _from_json, (SaveJSON(self),)
+
+
+def SaveJSON(obj):  # noqa: N802 (name of the established interface)
+    """A ComputeDAG as a JSON text, which `LoadJSON` reads in any process. Raises TypeError for a computation that has none."""
+    try:
+        text = stored.dumps(obj.ops, obj.tensors)
+        if str(_from_json(text)) == str(obj):
+            return text
+    except (TypeError, ValueError, AttributeError, KeyError):
+        pass
+    raise TypeError("this ComputeDAG has no text from which it could be made again; pickle the key of its task")
+
+
+def _from_json(text):
+    ops, tensors = stored.loads(text)
+    return ComputeDAG(tensors, [op.output(0) for op in ops])
+
+
+LoadJSON = _from_json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -16,14 +17,14 @@ from ..numerics import MATH_MODES, math_mode, mode_fits, needed_math, stored, un
 from ..relay.passes import PassContext
 from ..states import core_state
 from ..target import TUNABLE, Target
-from .compute_dag import ComputeDAG, LayoutRewriteOption
+from .compute_dag import ComputeDAG, LayoutRewriteOption, LoadJSON, SaveJSON
 from .hardware import HardwareParams
 from .holdings import Holdings
 from .log_files import no_log
 from .measure import LocalBuilder, LocalRunner, MeasureInput
 from .measure_record import load_best_record
 from .workload_keys import decode_workload_key
-from .workload_registry import make_workload_key
+from .workload_registry import is_registered, make_workload_key, register_workload_tensors
 
 __all__ = [
     "HardwareParams",
@@ -426,12 +427,21 @@ class SearchTask:
         )
 
     def __getstate__(self):
-        return {k: v for k, v in self.__dict__.items() if k not in ("_engine", "compute_dag")}
+        out = {k: v for k, v in self.__dict__.items() if k not in ("_engine", "compute_dag")}
+        if self.compute_dag.workload is None:  # another process may not know the key
+            with contextlib.suppress(TypeError):
+                out["_dag"] = SaveJSON(self.compute_dag)
+        return out
 
     def __setstate__(self, state):
+        text = state.pop("_dag", None)
         self.__dict__.update(state)
         self._engine = None
-        self.compute_dag = ComputeDAG(self.workload_key)
+        if text is not None and not is_registered(self.workload_key):
+            self.compute_dag = LoadJSON(text)
+            register_workload_tensors(self.workload_key, self.compute_dag.tensors)
+        else:
+            self.compute_dag = ComputeDAG(self.workload_key)
 
     def __repr__(self):
         return f"SearchTask({self.desc or self.workload_key}, {self.target})"

@@ -7,6 +7,7 @@ key.
 
 from __future__ import annotations
 
+import collections
 import json
 import numbers
 
@@ -14,6 +15,7 @@ from .. import check, te
 
 _functions: dict = {}
 _tensors: dict = {}
+WORKLOAD_FUNC_REGISTRY = collections.ChainMap(_functions, _tensors)  # functions by name, tensors by key
 
 
 def get_func_name(func):
