@@ -36,7 +36,7 @@ def run(torch, model, example, fresh):
     import nestsmith
 
     try:
-        network = nestsmith.compile(model, example, target="llvm", guess=False, verbose=0)
+        network = nestsmith.compile(model, example, target="llvm", verbose=0)
         return difference(torch, network(**copy.deepcopy(fresh)), model(**fresh))
     except (nestsmith.error.OpNotImplemented, ValueError) as e:
         return REFUSED + " ".join(str(e).split())

@@ -180,7 +180,7 @@ TIMM = {
         {"img_size": 32, "patch_size": 4, "window_size": 4, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}, 32),
     "cait_xxs24_224": ({"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}, 32),
     "xcit_nano_12_p16_224": ({"img_size": 32, "embed_dim": 16, "depth": 1, "num_heads": 2}, 32),
-    "repvgg_a0": ({}, 32), "nf_regnet_b0": ({}, 32), "regnety_002": ({}, 32), "starnet_s1": ({}, 32), "mambaout_femto": ({}, 64),
+    "repvgg_a0": ({}, 32), "regnety_002": ({}, 32), "starnet_s1": ({}, 32), "mambaout_femto": ({}, 64),
     "mobilevit_xxs": ({}, 64),
 }  # fmt: skip
 

@@ -268,6 +268,13 @@ def test_quantised():
         assert got.dtype == w.dtype and np.allclose(got, w, 1e-6, 0), (got, w)
 
 
+def test_slopes():
+    """Without axes, too."""
+    layers, inputs = [nn.RReLU().eval(), nn.RReLU(0.1, 0.5).eval(), nn.PReLU()], (torch.randn(3, 4), torch.tensor(-2.0))
+    want, mod, params = imported([lambda s, *x: [f(v).detach() for f in layers for v in x]], inputs)
+    compare(computed(mod, params, [x.numpy() for x in inputs]), want)
+
+
 def test_regions():
     ops = pytest.importorskip("torchvision.ops")
     boxes = torch.tensor([[1.0, 2, 9, 12], [0, 0, 20, 8], [-3, 4, 5, 30], [5, 5, 5.2, 5.1]])

@@ -105,9 +105,29 @@ def _leaky(x, slope=0.01):
 
 @aten("prelu", "_prelu_kernel")
 def _prelu(x, weight):
+    if not rank_of(x):
+        weight = relay.reshape(weight, ())
     if rank_of(weight) == 1 and rank_of(x) > 2:
         weight = relay.expand_dims(weight, 1, rank_of(x) - 2)
     return relay.where(relay.less(x, c.scalar(0, x)), relay.multiply(x, weight), x)
+
+
+@aten("rrelu")
+def _rrelu(x, low=1 / 8, high=1 / 3, training=False):
+    """In evaluation mode: the mean of the bounds is the slope."""
+    if training:
+        raise OpNotImplemented("rrelu in training mode draws numbers: compile the model in evaluation mode (model.eval())")
+    return relay.where(relay.less(x, c.scalar(0, x)), relay.multiply(x, c.scalar((low + high) / 2, x)), x)
+
+
+@aten("rrelu_with_noise")
+def _rrelu_beside_noise(x, noise, *given):
+    return _rrelu(x, *given)
+
+
+@aten("rrelu_with_noise_functional")
+def _rrelu_and_noise(x, noise, *given):
+    return [_rrelu(x, *given), noise]
 
 
 @aten("hardtanh")
