@@ -244,6 +244,21 @@ def test_backend_leaves_to_pytorch_what_it_cannot_do(monkeypatch, caplog):
     assert "left to PyTorch: nestsmith_tests.odd.default (1)" in caplog.text
 
 
+@pytest.mark.full
+@torch.no_grad()
+def test_backend_leaves_operators_of_functions_to_pytorch():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def chosen(x):
+        return torch.cond(x.sum() > 0, lambda a: a.exp() * 2 + 1, lambda a: a - 1, (x,)) * 3
+
+    def attention(q):
+        return flex_attention(q * 2, q, q, score_mod=lambda score, b, h, i, j: score + (i - j) * 0.1)
+
+    for f, x in ((chosen, torch.ones(3, 4)), (chosen, -torch.ones(3, 4)), (attention, torch.randn(1, 2, 16, 16))):
+        agrees_with(compiled(f)(x), f(x))
+
+
 def test_backend_draws_what_eager_mode_draws(monkeypatch):
     """In training mode, too; random operators keep their order."""
     made = parts(monkeypatch)

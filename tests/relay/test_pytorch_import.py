@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -300,6 +301,14 @@ def test_what_pytorch_cannot_take_apart_is_said():
     library.impl("by_sign", lambda x: x + 1 if x.sum().item() > 0 else x - 1, "CompositeImplicitAutograd")
     with pytest.raises(OpNotImplemented, match="nestsmith_test.by_sign.default: 1 node"):
         from_pytorch(program)
+
+
+def test_quantised_modules_name_the_ways_out():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        layers = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(8, 8)).eval(), {torch.nn.Linear}, torch.qint8)
+        with pytest.raises(ValueError, match="Other ways in: torch.compile.*an ONNX file of the model"):
+            from_pytorch(layers, example_inputs=(torch.randn(2, 8),))
 
 
 def test_integers_are_not_resized_by_weights():
