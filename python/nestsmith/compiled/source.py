@@ -295,19 +295,8 @@ def exported(torch, model, example_inputs):
     with _Evaluating(model), torch.no_grad():
         try:
             return torch.export.export(model, args, kwargs, strict=False)
-        except Exception as e:  # whatever the model's own code or torch raises
-            raise ValueError(
-                f"torch.export cannot take {type(model).__name__} apart: {type(e).__name__}: {e}\n{_other_ways(model, str(e))}"
-            ) from e
-
-
-def _other_ways(model, why):
-    """What else may work where torch.export does not, in a line."""
-    ways = []
-    if "Cache" in why and getattr(getattr(model, "config", None), "use_cache", None):
-        ways.append("use_cache=False among the arguments leaves caches of keys and values out")
-    ways.append('torch.compile(model, backend="nestsmith") leaves to PyTorch what cannot be exported')
-    return "Other ways in: " + "; ".join([*ways, "an ONNX file of the model (torch.onnx.export) is taken, too"])
+        except Exception as e:  # of many kinds
+            raise pytorch.not_exported(model, e) from e
 
 
 def _of_torch(torch, model, example_inputs, shape):

@@ -206,7 +206,17 @@ def _export(torch, model, infos, given):
         with torch.no_grad():
             return torch.export.export(model, examples)
     except Exception as e:  # of many kinds
-        raise ValueError(f"torch.export cannot export this model: {e}") from e
+        raise not_exported(model, e) from e
+
+
+def not_exported(model, why):
+    """The error of a model that torch.export fails on, whatever the model's own code or torch raises, with what else may work."""
+    ways = []
+    if "Cache" in str(why) and getattr(getattr(model, "config", None), "use_cache", None):
+        ways.append("use_cache=False among the arguments leaves caches of keys and values out")
+    ways.append('torch.compile(model, backend="nestsmith") leaves to PyTorch what cannot be exported')
+    ways.append("an ONNX file of the model (torch.onnx.export) is taken, too")
+    return ValueError(f"torch.export cannot take {type(model).__name__} apart: {type(why).__name__}: {why}\nOther ways in: {'; '.join(ways)}")
 
 
 def open_sizes(torch, program):
