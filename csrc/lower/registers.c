@@ -576,6 +576,7 @@ static Stmt *walk(IrCtx *c, Stmt *s, void *arg) {
                ex_any(c, s->u.loop.body->u.store.value, on_vectors, NULL);
   if ((s->u.loop.kind == FOR_VECTOR || calls) && (x = rg_vector_loop(g, s))) return x;
   if (s->u.loop.kind <= FOR_VECTOR && (x = rg_wide_loop(g, s))) return x;
+  if ((x = rg_guarded_loop(g, s))) return x;
   return st_rewrite(c, s, walk, NULL, g);
 }
 

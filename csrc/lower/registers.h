@@ -32,5 +32,6 @@ int rg_cut(Regs *g, int n_store, Stmt *const *store, VarId v, ExprId base, int64
 Stmt *rg_piece_of(Regs *g, const Stmt *s, VarId v, ExprId first, int lanes, bool strict);
 /* Of a loop of stores; of one around straight code. NULL: it cannot be on vectors. */
 Stmt *rg_vector_loop(Regs *g, const Stmt *s);
+Stmt *rg_guarded_loop(Regs *g, const Stmt *s); /* a vector loop whose last lanes may be beyond an end; NULL: it is none */
 Stmt *rg_wide_loop(Regs *g, const Stmt *s);
 #endif

@@ -132,6 +132,27 @@ Stmt *rg_vector_loop(Regs *g, const Stmt *s) {
   return st_for(c, o, ex_int(c, t, 0), ex_int(c, t, n / lanes), FOR_SERIAL, st_seq(c, k, out));
 }
 
+/* for v: if (f(v) < n) store  becomes  if (f(last v) < n) vectors else the loop: the end of what no width divides. */
+Stmt *rg_guarded_loop(Regs *g, const Stmt *s) {
+  IrCtx *c = g->c;
+  const Stmt *body = s->u.loop.body;
+  int64_t n, min;
+  bool guarded = s->u.loop.kind == FOR_VECTOR && body->kind == ST_IF && !body->u.cond.other &&
+                 ex_const_int(c, s->u.loop.extent, &n) && ex_const_int(c, s->u.loop.min, &min);
+  if (!guarded || !ex_uses_var(c, body->u.cond.cond, s->u.loop.var)) return NULL;
+  VarSub last = {s->u.loop.var, ex_int(c, ir_var_info(c, s->u.loop.var)->type, min + n - 1)};
+  ExprId all = ar_simplify(g->ar, ex_subst(c, body->u.cond.cond, 1, &last));
+  Stmt *vectors = NULL;
+  ar_push(g->ar, all);
+  if (ar_prove(g->ar, body->u.cond.cond)) {
+    Stmt *loop = st_own(c, s);
+    loop->u.loop.body = low_simplify(c, g->ar, body->u.cond.then);
+    vectors = loop->u.loop.body ? rg_vector_loop(g, loop) : NULL;
+  }
+  ar_pop(g->ar);
+  return vectors ? st_if(c, all, false, vectors, st_own(c, s)) : NULL;
+}
+
 /* ---- loops around straight code: every scalar of the body becomes a vector ---- */
 typedef struct {
   BufferId from, to;

@@ -90,7 +90,7 @@ typedef struct {
   VarId lane; /* in [0, lanes), bound in ar */
   int lanes;
   bool any_address;   /* CPU: unit ramps need no alignment */
-  bool places;        /* the value has a choice by the place of a lane */
+  bool masks;         /* the value has choices of each lane that compilers do not make vectors of */
   bool fail, gathers; /* fail: e is no vector expression; gathers: it has an access that is neither contiguous nor uniform */
 } LowWiden;
 ExprId low_widen_index(LowWiden *w, ExprId e, int elem_bytes); /* a ramp, or a scalar if the lane does not matter */

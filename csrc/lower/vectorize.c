@@ -85,9 +85,9 @@ ExprId low_widen_index(LowWiden *k, ExprId e, int elem_bytes) {
   return ex_ramp(k->c, base, ex_int(k->c, ir_type(k->c, base), s), k->lanes);
 }
 
-/* ---- choices by the place of a lane (CPU) ----
- * Of a choice such as "the elements up to a position" compilers make branches, one for each lane, and no vectors. So the lanes compute
- * both sides and a mask chooses. */
+/* ---- choices of each lane (CPU) ----
+ * Of a choice by the place of a lane, such as "the elements up to a position", and of one by several data compilers make branches for
+ * each lane, and no vectors. So the lanes compute both sides and a mask chooses. */
 static ExprId vec_expr(LowWiden *k, ExprId e);
 
 static bool is_choice(const IrCtx *c, ExprId e) {
@@ -95,12 +95,15 @@ static bool is_choice(const IrCtx *c, ExprId e) {
   return n->kind == IR_SELECT || (n->kind == IR_CALL && n->sym == IN_IF_THEN_ELSE);
 }
 
-static bool compares_places(IrCtx *c, ExprId e, void *arg) {
+static bool branches(IrCtx *c, ExprId e, void *arg) {
   const LowWiden *k = arg;
-  return ir_is_compare(ir_kind(c, e)) && ex_uses_var(c, e, k->lane) && !low_expr_loads(c, e);
+  ExprKind kind = ir_kind(c, e);
+  if (kind == IR_AND || kind == IR_OR) return low_expr_loads(c, ir_kid(c, e, 1));
+  return ir_is_compare(kind) && ex_uses_var(c, e, k->lane) && !low_expr_loads(c, e);
 }
-static bool is_place(IrCtx *c, ExprId e, void *arg) {
-  return is_choice(c, e) && ex_any(c, ir_kid(c, e, 0), compares_places, arg);
+static bool is_masked(IrCtx *c, ExprId e, void *arg) {
+  const LowWiden *k = arg;
+  return is_choice(c, e) && ex_uses_var(c, ir_kid(c, e, 0), k->lane) && ex_any(c, ir_kid(c, e, 0), branches, arg);
 }
 
 /* May e be computed where it is not chosen? Reads must lie in their buffers, checks and divisions by zero would tell. Of a choice that is
@@ -111,8 +114,10 @@ static bool is_safe(LowWiden *k, ExprId e) {
   int64_t size;
   bool choice = is_choice(c, e);
   if (n.kind == IR_LOAD) {
-    Bound b = ar_bound(k->ar, ir_kid(c, e, 0));
-    if (b.lo < 0 || !ex_const_int(c, ir_buffer(c, n.sym)->size, &size) || b.hi >= size) return false;
+    ExprId at = ir_kid(c, e, 0);
+    Bound b = ar_bound(k->ar, at);
+    if (b.lo < 0 || !ex_const_int(c, ir_buffer(c, n.sym)->size, &size)) return false;
+    if (b.hi >= size && !ar_prove(k->ar, ex_bin(c, IR_LT, at, ex_int(c, ir_type(c, at), size)))) return false;
   }
   if (n.kind == IR_CALL && !choice && intrin_info((Intrin)n.sym)->effect != EFF_PURE) return false;
   if (ir_is_division(n.kind) && n.type.code != DT_FLOAT && ar_bound(k->ar, ir_kid(c, e, 1)).lo < 1) return false;
@@ -154,11 +159,11 @@ static ExprId vec_choice(LowWiden *k, ExprId e) {
   IrCtx *c = k->c;
   ExprId test = ir_kid(c, e, 0), side[2] = {ir_kid(c, e, 1), ir_kid(c, e, 2)};
   bool same = uniform(k, test);
-  k->fail |= !same && (!k->places || !is_safe(k, e));
+  k->fail |= !same && (!k->masks || !is_safe(k, e));
   if (k->fail) return e;
   test = same ? at_value(k, test, 0) : vec_test(k, test);
   for (int i = 0; i < 2; i++) {
-    bool fact = same && k->places; /* it says what is in bounds */
+    bool fact = same && k->masks; /* it says what is in bounds */
     if (fact) ar_push(k->ar, i ? ex_not(c, test) : test);
     side[i] = wide(k, vec_expr(k, side[i]));
     if (fact) ar_pop(k->ar);
@@ -210,7 +215,7 @@ static ExprId vec_expr(LowWiden *k, ExprId e) {
 }
 
 ExprId low_widen_value(LowWiden *k, ExprId e) {
-  k->places = k->any_address && ex_any(k->c, e, is_place, k);
+  k->masks = k->any_address && ex_any(k->c, e, is_masked, k);
   ExprId r = vec_expr(k, e);
   return k->fail ? r : wide(k, ex_uses_var(k->c, e, k->lane) ? r : ar_simplify(k->ar, e));
 }

@@ -87,6 +87,26 @@ def test_choices_by_the_place_of_a_lane(dtype):
         np.testing.assert_array_equal(g.numpy(), w, err_msg=name)
 
 
+def test_vectors_up_to_an_end():
+    """A width that does not divide an axis: whole vectors, and a loop for what is left; rows alone, and several fused."""
+    rng = np.random.default_rng(0)
+    for shape in ((3, 1003), (5, 33), (1, 17)):
+        a = te.placeholder(shape, name="A")
+        c = te.compute(shape, lambda i, j: tir.Select(j % 16 >= 3, a[i, j] * a[i, te.min(j // 16 * 16 + 5, shape[1] - 1)], a[i, 0]), name="C")
+        x = rng.standard_normal(shape).astype("float32")
+        j = np.arange(shape[1])
+        want = np.where(j % 16 >= 3, x * x[:, np.minimum(j // 16 * 16 + 5, shape[1] - 1)], x[:, :1])
+        for fused in (False, True):
+            s = te.create_schedule(c.op)
+            outer, inner = s[c].split(c.op.axis[1], 16)
+            s[c].vectorize(inner)
+            s[c].parallel(s[c].fuse(c.op.axis[0], outer) if fused else outer)
+            f, got = ns.build(s, [a, c], "llvm"), ns.nd.empty(shape)
+            f(ns.nd.array(x), got)
+            np.testing.assert_array_equal(got.numpy(), want)
+            assert "ns_choose_" in f.get_source()
+
+
 def test_what_a_choice_guards_stays_guarded():
     """What a choice by place keeps lanes from reading, checking or dividing by is left alone: row 0 chooses none of it."""
     a, n = te.placeholder((16,), name="A"), te.placeholder((2,), "int32", name="N")

@@ -17,6 +17,7 @@ from ..states import core_state
 
 __all__ = ["default_state", "state_from", "steps_of"]
 
+LANES = "lanes"  # attribute of an operation: how many neighbours along its last axis are a vector, though they may not divide it
 _VECTORIZE, _PARALLEL, _BLOCK_X, _THREAD_X, _THREAD_Y = 2, 3, 5, 6, 8
 _SPACE = 0
 _SHARES = 64  # iterations of a parallel loop that are enough for any number of cores to have about as many
@@ -145,7 +146,7 @@ def _parallelize(state, stage, lanes):
         return
     axes = _axes(state, stage)
     windows = any(_extent(a) < 0 for a in axes)  # loops that must stay inside the ones on which their extents depend
-    width = 1 if windows else _lanes(_extent(axes[ids[-1]]), lanes)
+    width = 1 if windows else int(state.dag.ops[stage].attrs.get(LANES) or _lanes(_extent(axes[ids[-1]]), lanes))
     if width >= 4:
         state.apply("SP", stage, ids[-1], _extent(axes[ids[-1]]), [width], 1)
         n = len(_axes(state, stage))

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import te, tir
+from .default_schedule import LANES
 from .elemwise import as_type
 from .transform import reshape
 from .util import (
@@ -172,7 +173,8 @@ def _scan(kind, rows, item, n_in, n, exclusive, name, types=()):
     if count > 1:
         sums = _combined(kind, rows, count - 1, item, isinstance(kind, _LogSumExp), f"{name}_block")
         _, before = _scan(kind, rows, sums, count - 1, count, True, f"{name}_before")
-    flat = rows.wide or (not rows.rest and n % width == 0)  # else the elements of a block are the last axis
+    flat = rows.wide or not rows.rest  # else the elements of a block are the last axis
+    attrs = {LANES: width} if not rows.rest and n % width else None
     shape = (*rows.lead, n, *rows.rest) if flat else (*rows.lead, count, *rows.rest, width)
 
     def split(i):
@@ -193,7 +195,7 @@ def _scan(kind, rows, item, n_in, n, exclusive, name, types=()):
     def make(body):
         dtype = left.pop(0) if left else None
         f = body if dtype is None else lambda *at: tir.Cast(dtype, body(*at))
-        return c_compute(shape, f, name if flat else f"{name}_blocks", INJECTIVE)
+        return c_compute(shape, f, name if flat else f"{name}_blocks", INJECTIVE, attrs)
 
     tensors = kind.stages(make, blocks)
 
