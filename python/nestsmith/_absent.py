@@ -24,8 +24,6 @@ _SCHEDULES = "schedules of te are made with te.create_schedule, by auto_schedule
 
 INSTEAD = {
     "nestsmith.relay.vm": _RUN,
-    "nestsmith.autotvm.graph_tuner": "networks with tuned convolutions keep blocks of channels between them without it; build with the "
-    "records, with autotvm.apply_history_best(log): relay.build(...)",
     "nestsmith.meta_schedule": "tune with nestsmith.auto_scheduler",
     "nestsmith.micro": _TARGETS,
     "nestsmith.tir.Schedule": _SCHEDULES,

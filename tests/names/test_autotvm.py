@@ -5,8 +5,10 @@ import concurrent.futures
 import numpy as np
 import pytest
 
-from nestsmith import autotvm, te
+import nestsmith
+from nestsmith import autotvm, relay, te
 from nestsmith.autotvm import database
+from nestsmith.autotvm.graph_tuner import DPTuner, PBQPTuner
 from nestsmith.autotvm.measure import executor
 
 
@@ -92,3 +94,31 @@ def test_no_reference_logs(monkeypatch):
     monkeypatch.setenv("TOPHUB_LOCATION", "NONE")
     assert autotvm.tophub.context("llvm -device=arm_cpu").best_by_targetkey == {}
     assert np.isfinite(autotvm.utils.format_si_prefix(1500.0, "k"))
+
+
+def test_graph_tuner_takes_the_fastest_records(tmp_path):
+    x, w = (relay.var(n, shape=s) for n, s in (("x", (4, 16)), ("w", (8, 16))))
+    mod = nestsmith.IRModule.from_expr(relay.Function([x, w], relay.nn.relu(relay.nn.dense(x, w))))
+    tasks = autotvm.task.extract_from_program(mod, {}, "llvm", ops=(relay.op.get("nn.dense"),))
+    pairs = [(autotvm.MeasureInput(t.target, t, t.config_space.get(i)), autotvm.MeasureResult((cost,), error, 1.0, 0.0))
+             for t in tasks for i, cost, error in ((0, 0.5, 0), (1, 0.2, 0), (2, 0.1, 4), (3, 0.3, 0))]  # fmt: skip
+    tuner = DPTuner(mod["main"], {"x": (4, 16)}, pairs, ["nn.dense"], "llvm")
+    tuner.benchmark_layout_transform(min_exec_num=10)
+    with pytest.raises(ValueError, match="call run"):
+        tuner.get_optimal_records()
+    tuner.run()
+    tuner.write_opt_sch2record_file(tmp_path / "graph.log")
+    found = list(autotvm.record.load_from_file(tmp_path / "graph.log"))
+    assert [i.task.workload for i, _ in found] == [t.workload for t in tasks] and {i.config.index for i, _ in found} == {1}
+    with autotvm.apply_graph_best(tmp_path / "graph.log"):
+        lib = relay.build(mod, "llvm")
+    assert "record" in lib.get_graph_json()
+    with pytest.raises(ValueError, match="have no record"):
+        PBQPTuner(mod["main"], {}, [], ["nn.dense"], "llvm")
+
+
+def test_sparse_weights_are_refused_when_they_are_used():
+    from nestsmith.relay import data_dep_optimization as ddo
+
+    with pytest.raises(AttributeError, match="keep the weights dense"):
+        ddo.bsr_dense  # noqa: B018

@@ -208,3 +208,11 @@ def test_driver():
     a = te.placeholder((16,), name="A")
     b = te.compute((16,), lambda i: a[i] + 1, name="B")
     assert result(ns.driver.build_module.build(te.create_schedule(b.op), [a, b], "llvm")) == 1 and ns.driver.build is ns.build
+
+
+def test_libraries_that_are_not_used():
+    from nestsmith.contrib import cudnn
+
+    assert not cudnn.exists()
+    with pytest.raises(AttributeError, match="compiled, not taken from libraries"):
+        cudnn.conv_forward  # noqa: B018
