@@ -8,6 +8,7 @@
 #include <string.h>
 #include "codegen/codegen.h"
 #include "lower/lower.h"
+#include "py/py_fields.h"
 #include "py/py_te_int.h"
 
 /* ---- buffers ---- */
@@ -236,6 +237,76 @@ static PyObject *fn_program(PyObject *Py_UNUSED(m), PyObject *args) {
   return out;
 }
 
+/* ---- what a schedule is lowered to ---- */
+static PyObject *write_stmt(const Stmt *s);
+static PyObject *write_seq(const Stmt *s) {
+  PyObject *t = PyTuple_New(s->u.seq.n + 1);
+  if (t) py_put(&t, 0, PyUnicode_FromString("seq"));
+  for (int i = 0; t && i < s->u.seq.n; i++) py_put(&t, i + 1, write_stmt(s->u.seq.at[i]));
+  return t;
+}
+static PyObject *write_optional(const Stmt *s) { return s ? write_stmt(s) : Py_NewRef(Py_None); }
+static PyObject *write_stmt(const Stmt *s) {
+  IrCtx *c = SES;
+  switch (s->kind) {
+  case ST_SEQ: return write_seq(s);
+  case ST_FOR:
+    return Py_BuildValue("sNNNsN", "for", py_expr_new(ex_var(c, s->u.loop.var)), py_expr_new(s->u.loop.min),
+                         py_expr_new(s->u.loop.extent), FOR_NAME[s->u.loop.kind], write_stmt(s->u.loop.body));
+  case ST_IF:
+    return Py_BuildValue("sNNN", "if", py_expr_new(s->u.cond.cond), write_stmt(s->u.cond.then),
+                         write_optional(s->u.cond.other));
+  case ST_LET:
+    return Py_BuildValue("sNNN", "let", py_expr_new(ex_var(c, s->u.let.var)), py_expr_new(s->u.let.value),
+                         write_stmt(s->u.let.body));
+  case ST_ALLOC: return Py_BuildValue("siN", "alloc", (int)s->u.alloc.buf, write_stmt(s->u.alloc.body));
+  case ST_STORE:
+    return Py_BuildValue("siNN", "store", (int)s->u.store.buf, py_expr_new(s->u.store.value),
+                         py_list(FIELD_EXPR, s->u.store.n_idx, s->u.store.idx));
+  case ST_EVAL: return Py_BuildValue("sN", "eval", py_expr_new(s->u.eval.e));
+  case ST_ATTR: return write_optional(s->u.attr.body);
+  }
+  return PyErr_Format(PyExc_RuntimeError, "a statement of an unknown kind");
+}
+
+typedef struct {
+  PyState *o;
+  PyArgs args;
+  Target t;
+  Func f;
+} Loops;
+static void do_loops(void *p) {
+  Loops *l = p;
+  State *s = state_copy(SES, l->o->state);
+  int n;
+  if (!s->bounded) state_infer_bounds(s);
+  const TensorId *id = py_args_in(s, &l->args, &n);
+  l->f = low_loops(s, &l->t, n, id, LOW_TEXT);
+}
+/* stmt_of(schedule, args, target) -> (statement, numbers of the arguments' buffers) */
+static PyObject *fn_of(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *o, *list, *out = NULL;
+  Loops l = {0};
+  if (!PyArg_ParseTuple(args, "O!OO&", PySchedule_Type, &o, &list, py_target, &l.t)) return NULL;
+  l.o = (PyState *)o;
+  if (py_args(l.o, list, &l.args) && py_guard(py_session(), do_loops, &l)) {
+    PyObject *numbers = PyTuple_New(l.f.n_args);
+    for (int i = 0; numbers && i < l.f.n_args; i++) py_put(&numbers, i, PyLong_FromLong(l.f.arg[i]));
+    out = Py_BuildValue("NN", l.f.body ? write_stmt(l.f.body) : Py_BuildValue("(s)", "seq"), numbers);
+  }
+  py_args_free(&l.args);
+  return out;
+}
+
+/* stmt_buffer_of(number) -> (name, dtype, extents, scope) */
+static PyObject *fn_buffer_of(PyObject *Py_UNUSED(m), PyObject *args) {
+  int id;
+  if (!PyArg_ParseTuple(args, "i", &id)) return NULL;
+  const IrBuffer *b = ir_buffer(SES, id);
+  return Py_BuildValue("sNNs", b->name, py_dtype_str(b->type), py_list(FIELD_EXPR, b->rank, b->extent),
+                       SCOPE_NAME[b->scope]);
+}
+
 static PyMethodDef FUNCS[] = {
     {"stmt_buffer", fn_buffer, METH_VARARGS, "stmt_buffer(name, dtype, shape, scope): number of a new buffer."},
     {"stmt_load", fn_load, METH_VARARGS, "stmt_load(buffer, indices): an element of a buffer."},
@@ -243,6 +314,10 @@ static PyMethodDef FUNCS[] = {
      "stmt_program(statement, buffers, target, name) -> (source, manifest): a program of statements (py_stmt.c) whose "
      "arguments are the "
      "buffers."},
+    {"stmt_of", fn_of, METH_VARARGS,
+     "stmt_of(schedule, args, target) -> (statement, buffers): the loops of a schedule, in the form that stmt_program "
+     "takes."},
+    {"stmt_buffer_of", fn_buffer_of, METH_VARARGS, "stmt_buffer_of(number) -> (name, dtype, extents, scope)."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_stmt(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }

@@ -104,3 +104,29 @@ def test_errors():
     with pytest.raises(ValueError, match="cannot have a While"):
         te_while = te.extern((4,), [a], lambda i, o: tir.While(tir.const(True), tir.BufferStore(o[0], 0.0, [0])))
         ns.build(te.create_schedule(te_while.op), [a, te_while])
+
+
+def test_a_lowered_schedule_can_be_visited_and_built():
+    a = te.placeholder((8, 4), name="a")
+    b = te.compute(a.shape, lambda i, j: a[i, j] + 1.0, name="b")
+    k = te.reduce_axis((0, 4), "k")
+    c = te.compute((8,), lambda i: te.sum(b[i, k], axis=k), name="c")
+    s = te.create_schedule(c.op)
+    outer, _ = s[c].split(c.op.axis[0], factor=2)
+    s[b].compute_at(s[c], outer)
+    lowered = ns.lower(s, [a, c])
+    func, kinds = lowered["main"], []
+    tir.stmt_functor.post_order_visit(func.body, lambda x: kinds.append(type(x).__name__) if isinstance(x, tir.Stmt) else None)
+    assert kinds.count("For") == 5 and kinds.count("Allocate") == 1 and kinds[-1] == "For"
+    assert ns.ir.structural_equal(te.schedule.ScheduleOps(s, te.schedule.InferBound(s)), func.body, True)
+    x, out = np.random.default_rng(0).random((8, 4), "float32"), ns.nd.empty((8,))
+    ns.build(func, target="llvm")(ns.nd.array(x), out)
+    np.testing.assert_allclose(out.numpy(), (x + 1).sum(1), 1e-5)
+    doubled = tir.stmt_functor.ir_transform(
+        func.body, None, lambda x: tir.BufferStore(x.buffer, x.value * 2.0, x.indices) if x.buffer.name == "b" else None, ["tir.BufferStore"]
+    )
+    ns.build(func.with_body(doubled), target="llvm")(ns.nd.array(x), out)
+    np.testing.assert_allclose(out.numpy(), 2 * (x + 1).sum(1), 1e-5)
+    assert te.schedule.PostDFSOrder([c.op], te.schedule.CreateReadGraph([c.op])) == [a.op, b.op, c.op]
+    with pytest.raises(KeyError, match="it is called 'main'"):
+        lowered["other"]

@@ -54,3 +54,30 @@ def test_a_product_of_any_size():
     x, y, z = array(3, 5), array(4, 5), ns.nd.empty((3, 4))
     f(x, y, z)
     np.testing.assert_allclose(z.numpy(), x.numpy() @ y.numpy().T, 1e-5)
+
+
+def test_a_slice_whose_numbers_are_tensors():
+    a = te.placeholder((5, 6), name="a")
+    begin, end, strides = (te.placeholder((2,), "int64", name=n) for n in ("begin", "end", "strides"))
+    out = topi.strided_slice(a, begin, end, strides)
+    f = ns.build(topi.generic.schedule_injective([out]), [a, begin, end, strides, out])
+    x = array(5, 6)
+    for b, e, s in (((1, 0), (4, 6), (2, 1)), ((4, -1), (1, 2), (-1, -2))):
+        want = x.numpy()[b[0] : e[0] : s[0], b[1] : e[1] : s[1]]
+        y = ns.nd.empty(want.shape)
+        f(x, *(ns.nd.array(np.array(v, "int64")) for v in (b, e, s)), y)
+        np.testing.assert_array_equal(y.numpy(), want)
+
+
+def test_inlining_by_class():
+    a = te.placeholder((4, 5), name="a")
+    b = te.compute((4, 5), lambda i, j: a[i, j] * 2.0, name="b")
+    c = te.compute((5, 4), lambda i, j: b[j, i] + 1.0, name="c")
+    d = te.compute((5, 4), lambda i, j: c[i, j] + 1.0, name="d")
+    for inline, inlined in (("AutoInlineElemWise", [b]), ("AutoInlineInjective", [b, c])):
+        s = te.create_schedule(d.op)
+        getattr(te.schedule, inline)(s)
+        assert [t for t in (b, c) if s[t].attach_type == 2] == inlined, inline
+        x, y = array(4, 5), ns.nd.empty((5, 4))
+        ns.build(s, [a, d])(x, y)
+        np.testing.assert_allclose(y.numpy(), x.numpy().T * 2 + 2)

@@ -9,11 +9,11 @@ from ..runtime.device import num_threads
 from ..runtime.module import Module, OperatorModule
 from ..states import loops_of
 from ..target import HAND_VTHREADS, Target, device_limits, hand_vector_bytes
-from ..tir.stmt import PrimFunc
+from ..tir.stmt import PrimFunc, function_of
 from .externs import ExternModule, function_module, has_extern
 from .varying import VaryingModule, varies
 
-__all__ = ["LoweredFunction", "build", "engine_of", "lower"]
+__all__ = ["LoweredFunction", "build", "engine_of", "lower", "schedule_to_module"]
 
 
 def _hardware(target):
@@ -111,8 +111,26 @@ class LoweredFunction:
         The text, in the ``primfn`` dialect.
     """
 
-    def __init__(self, name, script):
-        self.name, self.script = name, script
+    def __init__(self, name, script, make=None):
+        self.name, self.script, self._make = name, script, make
+
+    def __getitem__(self, name):
+        """The function of that name as a tir.PrimFunc, whose statements can be visited."""
+        if str(name) != self.name or self._make is None:
+            raise KeyError(f"there is no function {name!r}; it is called {self.name!r}")
+        if callable(self._make):
+            self._make = self._make()
+        return self._make
+
+    @property
+    def functions(self):
+        """A dict of the function."""
+        return {self.name: self[self.name]}
+
+    @property
+    def body(self):
+        """Its statement."""
+        return self[self.name].body
 
     def __str__(self):
         return self.script
@@ -154,4 +172,12 @@ def lower(sch, args, name="main", binds=None, simple_mode=False):
     if binds:
         raise ValueError("binds is not supported: buffers are laid out row by row")
     text = _core.lower_text(loops_of(sch), "primfn", args=list(args))
-    return LoweredFunction(name, text.replace('"global_symbol": "main"', f'"global_symbol": "{name}"', 1))
+    core = loops_of(sch)
+    target = Target.current() or Target("llvm")
+    make = (lambda: function_of(core, list(args), engine_of(target))) if isinstance(core, _core.Schedule) else None
+    return LoweredFunction(name, text.replace('"global_symbol": "main"', f'"global_symbol": "{name}"', 1), make)
+
+
+def schedule_to_module(sch, args=None, name="main", binds=None):
+    """As :func:`lower`; ``schedule_to_module(...)["main"]`` is the tir.PrimFunc."""
+    return lower(sch, args, name, binds)

@@ -26,6 +26,11 @@ class Extern:
         self.name, self.inputs, self.in_buffers, self.out_buffers = name, inputs, in_buffers, out_buffers
         self.body, self.fcompute, self.shapes, self.dtypes, self.attrs = body, fcompute, shapes, dtypes, attrs
 
+    def statement(self, ins, outs):
+        """What it does to these buffers."""
+        body = self.fcompute(ins, outs)
+        return body if isinstance(body, Stmt) else Evaluate(body)
+
     def again(self, inputs, shapes):
         """The same on other inputs: its tensors."""
         return extern(shapes, inputs, self.fcompute, self.name, self.dtypes, attrs=self.attrs)

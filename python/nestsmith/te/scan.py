@@ -23,6 +23,19 @@ class ScanOp(metaclass=_Kind):
     """The class of operations that `scan` makes."""
 
 
+def _of_scan(get):
+    def ask(op):
+        if not isinstance(op, ScanOp):
+            raise AttributeError(f"{op.name} is no te.scan")
+        return get(op, extern_of(op).scan)
+
+    return ask
+
+
+setattr(_core.Operation, "scan_axis", property(_of_scan(lambda op, s: s.scan_axis), doc="The steps of a scan."))  # noqa: B010
+setattr(_core.Operation, "spatial_axis_", property(_of_scan(lambda op, s: list(op.axis)[1:]), doc="The other axes of a scan."))  # noqa: B010
+
+
 class Scan:
     """What a scan consists of."""
 
@@ -79,6 +92,7 @@ def scan(init, update, state_placeholder, inputs=None, name="scan", tag="", attr
     inner, outer = _behind(update, state)
     if any(u.op not in inner for u in update):
         raise ValueError(f"scan '{name}': an update does not read its state; use te.compute")
+    inputs = [inputs] if isinstance(inputs, _core.Tensor) else inputs
     record = Scan(init, update, state, list(inputs or outer))
 
     def statement(ins, outs):
@@ -115,6 +129,13 @@ def _copied(source, target, shape):
     return body
 
 
+def ScanGetBody(scan_op):  # noqa: N802 (name of the established interface)
+    """The operations of a scan: itself, its updates, and what they need of its states."""
+    found = extern_of(scan_op).scan
+    inner, _ = _behind(found.update, found.state_placeholder)
+    return [scan_op, *reversed(inner)]
+
+
 def create_prim_func(ops, index_dtype_override=None):
     """A function of tensors' buffers in plain loops, which ``nestsmith.build`` compiles.
 
@@ -140,9 +161,10 @@ def create_prim_func(ops, index_dtype_override=None):
                     raise ValueError(f"create_prim_func: {t} is read, but no parameter")
                 buffers[t] = decl_buffer(t.shape, t.dtype, op.name)
                 inside.append(buffers[t])
-        if extern_of(op) is not None:
-            raise ValueError(f"create_prim_func: {op.name} is a te.extern; its body is a statement already")
-        if not op.is_placeholder:
+        record = extern_of(op)
+        if record is not None:
+            body.append(record.statement([buffers[t] for t in record.inputs], [buffers[t] for t in record.outputs]))
+        elif not op.is_placeholder:
             body.append(nest(op, buffers))
     statement = SeqStmt(body) if len(body) != 1 else body[0]
     for b in inside:

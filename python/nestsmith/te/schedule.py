@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 
-from .. import _core
+from .. import _absent, _core
 from ..tir.buffer import Buffer  # noqa: F401  (TVM's place)
 from ..tir.expr import Range
+from ..tir.stmt import function_of
 
 _OP, _ORIGIN, _LEAVES, _AXES, _OUTPUT, _ATTACH, _TARGET = range(7)
 _UNROLL, _VECTORIZE, _PARALLEL = 1, 2, 3
@@ -358,3 +360,82 @@ def InferBound(sch):  # noqa: N802 (name of the established interface)
     """Ranges of all axes: a dict from axis to :class:`Range`. Raises ValueError if a stage is attached wrongly."""
     rows = sch._core.bounds()
     return {axis: Range.from_min_extent(lo, extent) for row in rows for axis, lo, extent in row}
+
+
+def ScheduleOps(sch, bounds, debug_keep_trivial_loop=False):  # noqa: N802 (name of the established interface)
+    """The loops of a schedule as a statement; all placeholders and outputs are there, the rest is allocated inside.
+
+    ``bounds``: those of :func:`InferBound`; the engine finds them by itself.
+    """
+    del bounds, debug_keep_trivial_loop
+    ops = [s.origin_op for s in sch.stages]
+    args = [o.output(i) for o in ops if o.is_placeholder or o in sch.outputs for i in range(o.num_outputs)]
+    return function_of(sch._core, args, "llvm").body
+
+
+def CreateReadGraph(ops):  # noqa: N802
+    """A dict from each operation behind `ops` to the tensors that it reads."""
+    graph: dict = {}
+    stack = list(ops)
+    while stack:
+        op = stack.pop()
+        if op not in graph:
+            graph[op] = list(op.input_tensors)
+            stack += [t.op for t in graph[op]]
+    return graph
+
+
+def PostDFSOrder(outputs, graph):  # noqa: N802
+    """The operations of a graph of :func:`CreateReadGraph`, what is read first."""
+    out: dict = {}
+
+    def visit(op):
+        if op not in out:
+            for t in graph[op]:
+                visit(t.op)
+            out[op] = None
+
+    for o in outputs:
+        visit(o)
+    return list(out)
+
+
+def _inline(sch, wanted):
+    for stage in sch.stages:
+        op = stage.op
+        plain = not op.is_placeholder and not len(op.reduce_axis) and not stage.is_output and stage.attach_type == 1
+        if plain and wanted(op):
+            stage.compute_inline()
+
+
+def _reads_its_own_index(op, tensors_of_rank=True):
+    """Whether each element reads all tensors at its own position (or, of those of lower rank, anywhere)."""
+    own, ok = [a.var for a in op.axis], True
+    stack = list(op.body)
+    while stack:
+        e = stack.pop()
+        if e.kind == "ProducerLoad" and (tensors_of_rank or len(e.symbol.shape) == len(own)):
+            ok = ok and len(e.args) == len(own) and all(hash(a) == hash(b) for a, b in zip(e.args, own))
+        stack += e.args
+    return ok
+
+
+def AutoInlineElemWise(sch):  # noqa: N802 (names of the established interface)
+    """Inlines all stages that compute each element from the same ones of others."""
+    _inline(sch, _reads_its_own_index)
+
+
+def AutoInlineBroadcast(sch):  # noqa: N802
+    """Inlines all stages that compute each element from the same ones of others, and of tensors that are repeated."""
+    _inline(sch, lambda op: (op.tag or "").startswith("broadcast") or _reads_its_own_index(op, False))
+
+
+def AutoInlineInjective(sch):  # noqa: N802
+    """Inlines all stages that are no reductions."""
+    _inline(sch, lambda op: True)
+
+
+def __getattr__(name):
+    if name == "ScanGetBody":
+        return importlib.import_module("nestsmith.te.scan").ScanGetBody
+    raise _absent.attribute_error(__name__, name)

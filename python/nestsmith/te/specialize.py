@@ -103,7 +103,7 @@ def specialized(sch, args, values, scalars):
     """
     cells = {v: placeholder((), v.dtype, v.name) for v in scalars}
     maker = _Maker({**{v: const(n, v.dtype) for v, n in values.items()}, **{v: t() for v, t in cells.items()}})
-    for op in operations(sch.outputs):
+    for op in [*operations(sch.outputs), *[a.op for a in args if isinstance(a, _core.Tensor) and a.op.is_placeholder]]:
         maker.make(op)
     new = create_schedule([maker.tensors[o.output(0)].op for o in sch.outputs])
     try:

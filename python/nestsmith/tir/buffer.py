@@ -147,14 +147,18 @@ class BufferLoad(metaclass=_Load):
 
 
 def buffer_numbered(number):
-    """The buffer that has this number in the engine."""
+    """The buffer that has this number in the engine, which may have made it."""
+    if number not in _by_number:
+        name, dtype, shape, scope = _core.stmt_buffer_of(number)
+        made = _by_number[number] = decl_buffer(shape, dtype, name, scope=scope)
+        made._number = number
     return _by_number[number]
 
 
 def _of_load(e):
     if e.kind != "BufferLoad":
         raise AttributeError(f"{e.kind} has no attribute 'buffer'")
-    return _by_number[e.symbol]
+    return buffer_numbered(e.symbol)
 
 
 setattr(_core.Expr, "buffer", property(_of_load, doc="The buffer of a load."))  # noqa: B010

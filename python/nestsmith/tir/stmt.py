@@ -13,7 +13,8 @@ from .expr import const
 
 __all__ = [
     "Allocate", "AssertStmt", "AttrStmt", "BufferRealize", "BufferStore", "DeclBuffer", "Evaluate", "For", "ForKind", "IfThenElse", "LetStmt",
-    "Prefetch", "PrimFunc", "ProducerRealize", "ProducerStore", "SeqStmt", "Stmt", "While", "engine_form", "stmt_list", "stmt_seq",
+    "Prefetch", "PrimFunc", "ProducerRealize", "ProducerStore", "SeqStmt", "Stmt", "While", "engine_form", "function_of", "of_engine_form",
+    "stmt_list", "stmt_seq",
 ]  # fmt: skip
 
 
@@ -361,3 +362,33 @@ def engine_form(s):
         raise ValueError(f"{s.value} is called inside of a program; calls of global functions stand alone in the body of a te.extern")
     raise ValueError(f"programs cannot have a {type(s).__name__}")
 
+
+
+_KINDS = {word: kind for kind, word in _WORDS.items()}
+
+
+def of_engine_form(t):
+    """The statement that nested tuples of the engine stand for."""
+    tag, *parts = t
+    if tag == "seq":
+        return stmt_seq(*map(of_engine_form, parts)) if parts else Evaluate(0)
+    if tag == "for":
+        var, low, extent, word, body = parts
+        axis = None if word in _KINDS else _core.expr_iter_var(var.name, low, extent, 1, word)
+        return For(var, low, extent, _KINDS.get(word, ForKind.THREAD_BINDING), of_engine_form(body), axis)
+    if tag == "if":
+        return IfThenElse(parts[0], of_engine_form(parts[1]), None if parts[2] is None else of_engine_form(parts[2]))
+    if tag == "let":
+        return LetStmt(parts[0], parts[1], of_engine_form(parts[2]))
+    if tag == "alloc":
+        b = buffer_numbered(parts[0])
+        return Allocate(b.data, b.dtype, b.shape, const(True), of_engine_form(parts[1]))
+    if tag == "store":
+        return BufferStore(buffer_numbered(parts[0]), parts[1], parts[2])
+    return Evaluate(parts[0])
+
+
+def function_of(core, args, target):
+    """The PrimFunc of a schedule: its loops, before buffers are flattened."""
+    tree, numbers = _core.stmt_of(core, args, target)
+    return PrimFunc([buffer_numbered(n) for n in numbers], of_engine_form(tree), attrs={"tir.noalias": const(True)})

@@ -25,7 +25,17 @@ from .elemwise import as_type
 from .reduction import prod_reducer
 from .scan import cumsum
 from .sort import argsort
-from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, get_const_tuple, normal_axis, tuple_of, unravel
+from .util import (
+    COMM_REDUCE,
+    INJECTIVE,
+    as_const_int,
+    c_compute,
+    get_const_tuple,
+    is_float,
+    normal_axis,
+    tuple_of,
+    unravel,
+)
 
 
 def gather_nd(a, indices):
@@ -35,7 +45,8 @@ def gather_nd(a, indices):
         raise ValueError(f"gather_nd: {m} indices for {len(a.shape)} dimension(s)")
 
     def f(*ax):
-        return a(*[indices(k, *ax[:rank]) for k in range(m)], *ax[rank:])
+        at = [indices(k, *ax[:rank]) for k in range(m)]
+        return a(*[i.astype("int32") if is_float(i.dtype) else i for i in at], *ax[rank:])
 
     return c_compute([*indices.shape[1:], *a.shape[m:]], f, "T_gather_nd", INJECTIVE)
 
@@ -300,23 +311,6 @@ def strided_set(a, v, begin, end, strides=None):
         return te.if_then_else(te.all(*[h for h, _ in found]), v(*[p for _, p in found], *ax[len(b) :]), a(*ax))
 
     return c_compute(a.shape, f, "T_strided_set", INJECTIVE)
-
-
-def dynamic_strided_slice(x, begin, end, strides, shape):
-    """``x[begin:end:strides]`` where the numbers are tensors; ``shape``: that of the result."""
-    n = len(x.shape)
-    b, s = _slice_numbers(begin, n, "begin"), _slice_numbers(strides, n, "strides")
-
-    def f(*ax):
-        at = []
-        for d, i in enumerate(ax):
-            size = x.shape[d]
-            first = tir.Select(b[d] < 0, b[d] + size, b[d])
-            low, high = tir.Select(s[d] < 0, -1, 0), tir.Select(s[d] < 0, size - 1, size)
-            at.append(te.max(te.min(first, high), low) + i * s[d])
-        return x(*at)
-
-    return c_compute(shape, f, "T_strided_slice_dynamic", INJECTIVE)
 
 
 def sliding_window(data, axis, window_shape, strides):

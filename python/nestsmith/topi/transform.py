@@ -21,7 +21,9 @@ Signatures (``x``: tensor; axes may be negative)::
 
 from __future__ import annotations
 
-from .. import te, tir
+import importlib
+
+from .. import _absent, te, tir
 from .util import (
     BROADCAST,
     ELEMWISE,
@@ -185,6 +187,8 @@ def strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", inde
     literals in the index expressions.
     """
     n = len(x.shape)
+    if isinstance(begin, te.Tensor):
+        return _slice_by_data(x, begin, strides)
     axes = [normal_axis(a, n) for a in axes] if axes is not None else list(range(len(begin)))
     strides = list(strides) if strides else [1] * len(axes)
     if len(strides) == 1:
@@ -210,6 +214,24 @@ def strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", inde
         return x(*[i * s + b for i, (s, b) in zip(ax, lit)])
 
     return c_compute(shape, f, "T_strided_slice", INJECTIVE)
+
+
+def _slice_by_data(x, begin, strides):
+    """A slice whose numbers are tensors; its sizes are variables."""
+    n = as_const_int(begin.shape[0], "the length of begin")
+    sizes = [te.size_var(f"size{d}") if d < n else s for d, s in enumerate(x.shape)]
+
+    def f(*ax):
+        at = []
+        for d, i in enumerate(ax[:n]):
+            b, size = begin(d).astype("int32"), x.shape[d]
+            s = tir.const(1) if strides is None else strides(d).astype("int32")
+            first = tir.Select(b < 0, b + size, b)
+            low, high = tir.Select(s < 0, -1, 0), tir.Select(s < 0, size - 1, size)
+            at.append(te.max(te.min(first, high), low) + i * s)
+        return x(*at, *ax[n:])
+
+    return c_compute(sizes, f, "T_strided_slice_dynamic", INJECTIVE)
 
 
 def take(a, indices, axis=None, batch_dims=0, mode="clip"):
@@ -395,3 +417,10 @@ def one_hot(indices, on_value, off_value, depth, axis=-1, dtype="float32"):
         return tir.Select(tir.EQ(indices(*ax[:a], *ax[a + 1 :]), ax[a]), value(on_value), value(off_value))
 
     return c_compute([*indices.shape[:a], depth, *indices.shape[a:]], f, "T_one_hot", INJECTIVE)
+
+
+def __getattr__(name):
+    """Functions of TVM's file of this name that are elsewhere here."""
+    if name in ("adv_index", "gather_nd", "matrix_set_diag", "reverse_sequence", "sequence_mask", "trilu", "unravel_index", "where"):
+        return getattr(importlib.import_module("nestsmith.topi"), name)
+    raise _absent.attribute_error(__name__, name)
