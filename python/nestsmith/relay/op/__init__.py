@@ -4,7 +4,22 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..expr import above
-from . import annotation, blocks, image, lookup, more, nn, op, order, pieces, reduce, repetition, tensor, transform
+from . import (
+    annotation,
+    blocks,
+    image,
+    lookup,
+    more,
+    nn,
+    op,
+    order,
+    pieces,
+    random,
+    reduce,
+    repetition,
+    tensor,
+    transform,
+)
 from .blocks import *  # noqa: F401,F403
 from .lookup import *  # noqa: F401,F403
 from .more import *  # noqa: F401,F403
