@@ -329,6 +329,15 @@ case(
     *map(np.asarray, Q),
 )
 
+for name, fast in (("nn.fast_softmax", nn.fast_softmax), ("nn.softmax_common", lambda x: nn.softmax_common(x, 1, True))):
+    case(name, fast, torched(lambda x: F.softmax(x, 1)), f(3, 7))
+case(
+    "nn.unpack_NCHWc_to_nchw",
+    lambda x: nn.unpack_NCHWc_to_nchw(x, "float32"),
+    lambda x: x.transpose(0, 1, 4, 2, 3).reshape(2, 6, 4, 5),
+    f(2, 3, 4, 5, 2),
+)
+
 # ---- images and regions ----
 case("image.resize1d", lambda x: image.resize1d(x, None, 7), torched(lambda x: F.interpolate(x, 7, mode="linear")), f(2, 3, 5))
 case(

@@ -81,3 +81,20 @@ def test_inlining_by_class():
         x, y = array(4, 5), ns.nd.empty((5, 4))
         ns.build(s, [a, d])(x, y)
         np.testing.assert_allclose(y.numpy(), x.numpy().T * 2 + 2)
+
+
+def test_groups_of_stages():
+    a = te.placeholder((8, 6), name="a")
+    b = te.compute(a.shape, lambda i, j: a[i, j] + 1.0, name="b")
+    c = te.compute(a.shape, lambda i, j: b[i, j] * 2.0, name="c")
+    d = te.compute(a.shape, lambda i, j: c[i, j] - b[i, j], name="d")
+    s = te.create_schedule(d.op)
+    inner = s.create_group(outputs=c, inputs=b)
+    outer = s.create_group(outputs=c, inputs=b, include_inputs=True)
+    assert s[c].group is inner and inner.group is outer and s[b].group is outer and s[d].group is None
+    assert s.groups == [inner, outer] and (inner.num_child_stages, outer.num_child_stages) == (1, 2)
+    outer.compute_at(s[d], d.op.axis[0])
+    assert outer.attach_stage == s[d] == s[b].attach_stage == s[c].attach_stage
+    x, y = array(8, 6), ns.nd.empty((8, 6))
+    ns.build(s, [a, d])(x, y)
+    np.testing.assert_allclose(y.numpy(), x.numpy() + 1, 1e-6)

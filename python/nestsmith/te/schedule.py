@@ -67,7 +67,7 @@ class Schedule:
     of_steps = False
 
     def __init__(self, core, outputs):
-        self._core, self.outputs = core, list(outputs)
+        self._core, self.outputs, self.groups = core, list(outputs), []
 
     @property
     def stages(self):
@@ -151,8 +151,110 @@ class Schedule:
         return out[0] if len(out) == 1 else out
 
     def create_group(self, outputs, inputs, include_inputs=False):
-        """Not supported: attach the stages one by one. Raises NotImplementedError."""
-        raise NotImplementedError("create_group is not supported; use compute_at on the single stages")
+        """The stages between tensors as a :class:`Group`, which are attached together.
+
+        Parameters
+        ----------
+        outputs, inputs : te.Tensor, or a list of them
+            The last ones, which belong to it, and the first ones.
+        include_inputs : bool
+            Whether these belong to it.
+
+        Raises
+        ------
+        ValueError
+            If stages of some other group, and others, would belong to it.
+        """
+        outs, ins = ([_op_of(t) for t in (x if isinstance(x, (list, tuple)) else [x])] for x in (outputs, inputs))
+        members: list = []
+        _between(outs, set(ins), members)
+        if include_inputs:
+            members = [i for i in ins if i not in members and self._core.find(i) >= 0] + members
+        return Group(self, members)
+
+
+def _between(outs, ins, members):
+    """Whether operations depend on `ins`; those that do, and `outs`, are members."""
+    known: dict = {}
+
+    def reaches(op):
+        if op not in known:
+            known[op] = op in ins or any([reaches(t.op) for t in op.input_tensors])
+            if known[op] and op not in ins and not op.is_placeholder:
+                members.append(op)
+        return known[op]
+
+    for o in outs:
+        reaches(o)
+        if o not in members:
+            members.append(o)
+
+
+class Group:
+    """Stages that are attached together; :meth:`Schedule.create_group` makes one.
+
+    Attributes
+    ----------
+    group : Group or None
+        The one that it is a part of.
+    attach_stage : Stage or None
+        Where it is attached.
+    """
+
+    def __init__(self, schedule, members):
+        self._s, self.attach_stage = schedule, None
+        inside = set(members)
+        above = {id(g): g for g in (self._top(m, inside) for m in members) if g is not None}
+        parents = {id(_group_of(schedule, m)): _group_of(schedule, m) for m in members if not self._within(_group_of(schedule, m), inside)}
+        if len(parents) > 1:
+            raise ValueError("create_group: its stages belong to different groups")
+        self.group = next(iter(parents.values()), None) if parents else next((c.group for c in above.values()), None)
+        for c in above.values():
+            c.group = self
+        grouped = {o for c in above.values() for o in c.operations()}
+        self._ops, self._groups = [m for m in members if m not in grouped], list(above.values())
+        for other in schedule.groups:
+            other._ops = [o for o in other._ops if o not in self._ops]
+        schedule.groups.append(self)
+
+    @staticmethod
+    def _within(group, inside):
+        return group is not None and set(group.operations()) <= inside
+
+    def _top(self, op, inside):
+        """The largest group of an operation all of which will be inside."""
+        g, found = _group_of(self._s, op), None
+        while self._within(g, inside):
+            g, found = g.group, g
+        return found
+
+    def operations(self):
+        """Operations of all its stages, those of groups in it among them."""
+        return [*[o for g in self._groups for o in g.operations()], *self._ops]
+
+    @property
+    def num_child_stages(self):
+        """Stages and groups directly in it."""
+        return len(self._ops) + len(self._groups)
+
+    def compute_at(self, parent, scope):
+        """Computes its stages, as far as they are not attached elsewhere, inside loop ``scope`` of stage ``parent``."""
+        parent = self._s[parent]
+        order = {s.origin_op: i for i, s in enumerate(self._s.stages)}
+        for op in sorted(self.operations(), key=lambda o: -order[o]):
+            if self._s[op].attach_type == 1:
+                self._s[op].compute_at(parent, scope)
+        self.attach_stage = parent
+
+    def compute_root(self):
+        """Computes its stages before their readers."""
+        for op in self.operations():
+            self._s[op].compute_root()
+        self.attach_stage = None
+
+
+def _group_of(schedule, op):
+    return next((g for g in schedule.groups if op in g._ops), None)
 
 
 class Stage:
@@ -178,6 +280,11 @@ class Stage:
     all_iter_vars = property(lambda self: self._get(_AXES), doc="Every axis ever made, in order of making.")
     is_output = property(lambda self: self._get(_OUTPUT), doc="True for the outputs of the schedule.")
     attach_type = property(lambda self: (1, 2, 4)[self._get(_ATTACH)], doc="1 root, 2 inlined, 4 at a loop.")
+
+    @property
+    def group(self):
+        """The :class:`Group` that it is in, or None."""
+        return _group_of(self._s, self._origin)
 
     @property
     def attach_stage(self):

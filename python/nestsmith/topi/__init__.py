@@ -8,6 +8,8 @@ they are part of the keys of tuning logs; :func:`naming` switches the two parts 
 import importlib as _importlib
 
 from .. import _absent
+from ..te import extern
+from ..tir import decl_buffer, div, floordiv, floormod, ir_builder
 from . import image, nn, random, utils, vision
 from .broadcast import (
     add,

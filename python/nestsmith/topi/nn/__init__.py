@@ -35,7 +35,10 @@ int, one int per spatial dimension, or all amounts before and then all amounts a
     batch_norm(x, gamma, beta, mean, var, axis=1, epsilon=1e-5)   layer_norm(x, gamma, beta, axis=-1, epsilon=1e-5)
 """
 
+from ..math import layout_transform
+from ..transform import concatenate, strided_slice
 from ..util import get_const_int, get_const_tuple, get_pad_tuple
+from ..utils import equal_const_int, simplify, unpack_NCHWc_to_nchw
 from . import utils
 from .blocks import batch_to_space_nd, dilate, fifo_buffer, space_to_batch_nd
 from .conv import (
@@ -98,7 +101,7 @@ from .quantized import (
     simulated_dequantize,
     simulated_quantize,
 )
-from .softmax import log_softmax, softmax
+from .softmax import fast_softmax, log_softmax, softmax, softmax_common
 from .transposed import (
     conv1d_transpose_ncw,
     conv2d_transpose,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ... import te
 from ..elemwise import as_type
+from ..math import fast_exp_of
 from ..util import normal_axis, sum_type
 
 
@@ -25,13 +26,24 @@ def _parts(x, axis):
 
 def softmax(x, axis=-1):
     """``exp(x - max) / sum(exp(x - max))`` along a dimension; four stages ``T_softmax_...``."""
+    return softmax_common(x, axis, False)
+
+
+def fast_softmax(x, axis=-1):
+    """:func:`softmax` with :func:`nestsmith.topi.fast_exp`, where that is another function."""
+    return softmax_common(x, axis, True)
+
+
+def softmax_common(x, axis, use_fast_exp):
+    """:func:`softmax` or :func:`fast_softmax`."""
     a, rest, put, drop = _parts(x, axis)
     dtype, x = x.dtype, as_type(x, sum_type(x.dtype))
     k1 = te.reduce_axis((0, x.shape[a]), "k")
     k2 = te.reduce_axis((0, x.shape[a]), "k")
     with te.tag_scope("softmax_output"):
         most = te.compute(rest, lambda *i: te.max(x(*put(i, k1)), axis=k1), name="T_softmax_maxelem")
-        e = te.compute(x.shape, lambda *i: te.exp(x(*i) - most(*drop(i))), name="T_softmax_exp")
+        exp = fast_exp_of if use_fast_exp and x.dtype == "float32" else te.exp
+        e = te.compute(x.shape, lambda *i: exp(x(*i) - most(*drop(i))), name="T_softmax_exp")
         total = te.compute(rest, lambda *i: te.sum(e(*put(i, k2)), axis=k2), name="T_softmax_expsum")
         norm = lambda *i: (e(*i) / total(*drop(i))).astype(dtype)  # noqa: E731
         return te.compute(x.shape, norm, name="T_softmax_norm", attrs={"axis": a})
