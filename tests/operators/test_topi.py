@@ -153,3 +153,9 @@ def test_convolutions_that_make_no_sense_are_refused(shape, text):
 
     with pytest.raises(ValueError, match=text):
         conv2d_nchw_python(np.zeros(shape), np.zeros((1, 2, 3, 3)), 1, 0)
+
+
+def test_sequences_of_another_number_are_refused():
+    a, n = te.placeholder((4, 5), name="a"), te.placeholder((3,), "int32", name="n")
+    with pytest.raises(ns.TVMError, match="batch_axis = 4, and seq_length size = 3"):
+        topi.reverse_sequence(a, n, 1, 0)

@@ -26,6 +26,7 @@ _TYPES = {
     "opencl": 4,
     "sdaccel": 4,
     "aocl": 4,
+    "aocl_sw_emu": 4,
     "vulkan": 7,
     "metal": 8,
     "vpi": 9,

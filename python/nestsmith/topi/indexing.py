@@ -19,7 +19,7 @@ runs on any target, and the last of several updates of one element wins. The pri
 
 from __future__ import annotations
 
-from .. import te, tir
+from .. import error, te, tir
 from .broadcast import broadcast_shape
 from .elemwise import as_type
 from .reduction import prod_reducer
@@ -183,9 +183,14 @@ def sequence_mask(data, valid_length, mask_value=0, axis=0):
 def reverse_sequence(a, seq_lengths, seq_axis=1, batch_axis=0):
     """``a`` with the first ``seq_lengths[b]`` elements along ``seq_axis`` reversed for each ``b`` along ``batch_axis``."""
     s, b = normal_axis(seq_axis, len(a.shape)), normal_axis(batch_axis, len(a.shape))
+    if len(seq_lengths.shape) != 1 or not bool(seq_lengths.shape[0] == a.shape[b]):
+        raise error.TVMValueError(
+            "For reverse_sequnece seq_lengths size should match with dimension of batch axis, but got dimension of batch_axis = "
+            f"{a.shape[b]}, and seq_length size = {', '.join(map(str, seq_lengths.shape))}"
+        )
 
     def f(*ax):
-        n = seq_lengths(ax[b]).astype("int32")
+        n = te.min(seq_lengths(ax[b]).astype("int32"), a.shape[s])
         at = te.if_then_else(n <= 1, ax[s], te.if_then_else(ax[s] >= n, ax[s], n - 1 - ax[s]))
         return a(*ax[:s], at, *ax[s + 1 :])
 

@@ -16,7 +16,7 @@ from .. import _absent, _core, autotvm, te, topi
 from ..autotvm.task.task import TASK_TABLE
 from ..autotvm.task.topi_integration import get_workload
 from ..target import Target
-from ..te.schedule import schedule_from_state
+from ..te.schedule import AutoInlineInjective, schedule_from_state
 from .default_schedule import default_state
 
 __all__ = ["of", "schedule", "schedule_stage"]
@@ -62,7 +62,7 @@ def schedule(outs, default="llvm"):
     Returns
     -------
     te.Schedule
-        The plain loops if an extent is not known, or an operation is no ``te.compute``.
+        Simple loops if an extent is not known, or an operation is no ``te.compute``.
     """
     outs = _outputs([outs])
     workload, target = get_workload(outs), Target.current() or Target(default)
@@ -72,9 +72,20 @@ def schedule(outs, default="llvm"):
             return half.fschedule(outs)
     seen: set = set()
     if not all([_is_static(t.op, seen) for t in outs]):
-        return te.create_schedule([t.op for t in outs])
+        return _plain(te.create_schedule([t.op for t in outs]), target)
     dag = _core.ComputeDAG(outs)
     return schedule_from_state(dag, default_state(dag, target, [t.op for t in outs]))[0]
+
+
+def _plain(sch, target):
+    """A schedule whose sizes are not known: plain loops, on a GPU one kernel for each stage that is no injective one."""
+    if "gpu" in target.keys:
+        AutoInlineInjective(sch)
+        with target:
+            for stage in sch.stages:
+                if not stage.op.is_placeholder and stage.attach_type == 1 and len(stage.op.axis):
+                    schedule_stage(sch, stage)
+    return sch
 
 
 def schedule_stage(sch, out):

@@ -353,7 +353,7 @@ def tile(x, reps):
     skip = n - len(x.shape)
     return c_compute(
         [s * r for s, r in zip(full, reps)],
-        lambda *ax: x(*[te.floormod(i, s) for i, s in zip(ax[skip:], x.shape)]),
+        lambda *ax: x(*[i if isinstance(s, int) and s == 0 else te.floormod(i, s) for i, s in zip(ax[skip:], x.shape)]),
         "T_tile",
         BROADCAST,
     )
