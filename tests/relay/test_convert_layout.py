@@ -88,7 +88,7 @@ def of_integers(params, rng):
 def test_networks_convert_and_back(name):
     make, other, border = NETWORKS[name]
     mod, params = make()
-    f = relay.transform.Inline()(logits(mod))["main"]
+    f = relay.transform.InlineAll()(logits(mod))["main"]
     rng = np.random.default_rng(0)
     values = of_integers(params, rng)
     data = {p.name_hint: rng.integers(-2, 3, p.checked_type.shape).astype("float32") for p in f.params if p.name_hint not in params}

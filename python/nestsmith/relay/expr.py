@@ -67,6 +67,13 @@ class Attrs(dict):
     def with_(self, **changes):
         return Attrs(self, **changes)
 
+    @classmethod
+    def of(cls, given):
+        """Attributes of a dictionary (or none); literals of :mod:`nestsmith.tir` are numbers."""
+        if isinstance(given, cls):
+            return given
+        return cls({k: v.value if getattr(v, "kind", None) in ("IntImm", "FloatImm") else v for k, v in (given or {}).items()})
+
 
 class Expr:
     """Base class. Arithmetic operators build calls with NumPy broadcasting."""
@@ -327,7 +334,7 @@ class Function(Expr):
         self.body = body
         self.ret_type = ret_type
         self.type_params = list(type_params or [])
-        self.attrs = attrs if isinstance(attrs, Attrs) else Attrs(attrs or {})
+        self.attrs = Attrs.of(attrs)
         self.span = span
 
     @property
@@ -336,7 +343,7 @@ class Function(Expr):
 
     def with_attr(self, key, value):
         return Function(
-            self.params, self.body, self.ret_type, self.type_params, self.attrs.with_(**{key: value}), self.span
+            self.params, self.body, self.ret_type, self.type_params, self.attrs.with_(**Attrs.of({key: value})), self.span
         )
 
     def __call__(self, *args):

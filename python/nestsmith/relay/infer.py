@@ -32,6 +32,9 @@ __all__ = ["declared_type", "infer_module", "infer_type"]
 
 def _call_type(e):
     if isinstance(e.op, Function):
+        for p, a in zip(e.op.params, e.args):
+            if a._type is None:
+                a._type = p._type  # the body of the function determined it
         t = e.op._type
         return t.ret_type if t is not None else None
     if isinstance(e.op, Expr):

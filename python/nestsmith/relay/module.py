@@ -68,6 +68,10 @@ class IRModule:
     def __contains__(self, name):
         return getattr(name, "name_hint", name) in self._functions
 
+    def same_as(self, other):
+        """Whether the other one is this object."""
+        return self is other
+
     def shallow_copy(self):
         """Another module with the same functions."""
         out = IRModule()

@@ -1,6 +1,6 @@
 """Passes over modules and the context that configures them.
 
-A pass maps a module to a module. It runs only if the context's ``opt_level`` is at least the pass's own level (or
+A pass maps a module to a module. In a sequence it runs only if the context's ``opt_level`` is at least the pass's own level (or
 the pass is
 required) and it is not disabled. Contexts nest; the inner one replaces the outer, it does not merge with it.
 """
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 
 from .. import check
 from .module import IRModule
 
-__all__ = ["Pass", "PassContext", "PrintIR", "Sequential", "function_pass", "module_pass"]
+__all__ = ["FunctionPass", "ModulePass", "Pass", "PassContext", "PassInfo", "PrintIR", "Sequential", "function_pass", "module_pass"]
 
 _CONFIGS = {
     "relay.backend.use_auto_scheduler": "bool: kernels come from the auto-scheduler's records",
@@ -61,7 +62,8 @@ _local = threading.local()
 class PassContext:
     """Settings for passes and builds, used as a context manager.
 
-    Parameters: `opt_level` (int), `required_pass` and `disabled_pass` (lists of pass names), `instruments` (accepted),
+    Parameters: `opt_level` (int), `required_pass` and `disabled_pass` (lists of pass names), `instruments` (of
+    :mod:`nestsmith.ir.instrument`: they see every pass, and may keep it from running),
     `config` (dictionary; unknown keys raise ValueError with the nearest known one).
     """
 
@@ -79,12 +81,39 @@ class PassContext:
                 raise ValueError(f"configuration key {key!r} is {self.config[key]!r}; it must be True or False")
 
     def __enter__(self):
-        stack = _stack()
-        stack.append(self)
+        self._enter_instruments()
+        _stack().append(self)
         return self
 
     def __exit__(self, *exc):
         _stack().remove(self)
+        self._exit_instruments()
+
+    def _enter_instruments(self):
+        entered = []
+        try:
+            for i in self.instruments:
+                i.enter_pass_ctx()
+                entered.append(i)
+        except BaseException:
+            self.instruments = []
+            for i in entered:
+                i.exit_pass_ctx()
+            raise
+
+    def _exit_instruments(self):
+        try:
+            for i in self.instruments:
+                i.exit_pass_ctx()
+        except BaseException:
+            self.instruments = []
+            raise
+
+    def override_instruments(self, instruments):
+        """Other instruments from here on; those that there are leave the context, the new ones enter it."""
+        self._exit_instruments()
+        self.instruments = list(instruments or [])
+        self._enter_instruments()
 
     def enabled(self, name, level):
         """Whether a pass of this name and level runs."""
@@ -98,8 +127,9 @@ class PassContext:
 
     @staticmethod
     def list_configs():
-        """Known configuration keys with their meaning."""
-        return dict(_CONFIGS)
+        """Known configuration keys: {key: {"type": of its value, "description": its meaning}}."""
+        kinds = {"bool": "IntImm", "int": "IntImm", "str": "runtime.String", "dict": "Map"}
+        return {k: {"type": kinds.get(v.partition(":")[0], "ObjectRef"), "description": v} for k, v in _CONFIGS.items()}
 
 
 _DEFAULT = PassContext()
@@ -111,8 +141,19 @@ def _stack():
     return _local.stack
 
 
+class PassInfo:
+    """What is known of a pass: its name, its level, the passes that it requires."""
+
+    def __init__(self, opt_level, name, required=None, traceable=False):
+        self.opt_level, self.name, self.required, self.traceable = opt_level, name, list(required or []), traceable
+
+    def __repr__(self):
+        return f"PassInfo({self.name!r}, opt_level={self.opt_level})"
+
+
 class Pass:
-    """A named pass with a level; call it with a module (or a function) to get a new one."""
+    """A named pass with a level; call it with a module (or a function) to get a new one. Whether the context's level lets it run is asked
+    by :class:`Sequential`: who calls a pass wants it."""
 
     def __init__(self, name, opt_level, run):
         self.name, self.opt_level, self._run = name, opt_level, run
@@ -124,12 +165,28 @@ class Pass:
 
     def __call__(self, mod):
         ctx = PassContext.current()
-        if not ctx.enabled(self.name, self.opt_level):
+        return self._watched(mod, ctx) if ctx.instruments else self._run(mod, ctx)
+
+    def _watched(self, mod, ctx):
+        if self.name not in ctx.required_pass and not all([i.should_run(mod, self.info) for i in ctx.instruments]):
             return mod
-        return self._run(mod, ctx)
+        for i in ctx.instruments:
+            i.run_before_pass(mod, self.info)
+        mod = self._run(mod, ctx)
+        for i in ctx.instruments:
+            i.run_after_pass(mod, self.info)
+        return mod
 
     def __repr__(self):
         return f"<pass {self.name}, level {self.opt_level}>"
+
+
+class ModulePass(Pass):
+    """A pass that :func:`module_pass` made."""
+
+
+class FunctionPass(Pass):
+    """A pass that :func:`function_pass` made."""
 
 
 class Sequential(Pass):
@@ -144,15 +201,16 @@ class Sequential(Pass):
 
     def _all(self, mod, ctx):
         for p in self.passes:
-            mod = p(mod)
+            if not isinstance(p, Pass) or ctx.enabled(p.name, p.opt_level):
+                mod = p(mod)
         return mod
 
 
-def _pass_of(f, method, name, opt_level, over):
+def _pass_of(f, base, method, name, opt_level, over):
     """The pass of a function, or of a class: then a function that makes its pass from the arguments of an object, whose `method` it is."""
 
     def make(kind, called):
-        return Pass(name or kind.__name__, opt_level, over(called))
+        return base(name or kind.__name__, opt_level, over(called))
 
     if not inspect.isclass(f):
         return make(f, f)
@@ -171,7 +229,7 @@ def module_pass(pass_func=None, opt_level=0, name=None, required=None, traceable
     calling the class makes the pass."""
 
     def make(f):
-        return _pass_of(f, "transform_module", name, opt_level, lambda called: called)
+        return _pass_of(f, ModulePass, "transform_module", name, opt_level, lambda called: called)
 
     return make(pass_func) if pass_func is not None else make
 
@@ -192,16 +250,16 @@ def function_pass(pass_func=None, opt_level=0, name=None, required=None, traceab
         return run
 
     def make(f):
-        return _pass_of(f, "transform_function", name, opt_level, on_functions)
+        return _pass_of(f, FunctionPass, "transform_function", name, opt_level, on_functions)
 
     return make(pass_func) if pass_func is not None else make
 
 
 def PrintIR(header="", show_meta_data=False):  # noqa: N802 (name of the established interface)
-    """A pass that changes nothing and prints the module, below a header."""
+    """A pass that changes nothing and prints the module, below a header, to the standard error output."""
 
     def show(mod, ctx):
-        print(f"{header}\n{mod}" if header else mod)
+        print(f"PrintIR({header}):\n{mod.astext(show_meta_data=show_meta_data)}", file=sys.stderr)
         return mod
 
     return Pass("PrintIR", 0, show)

@@ -41,7 +41,7 @@ def optimize(mod, target, params=None, opt_level=None):
             [
                 T.RemoveUnusedFunctions(),
                 T.InferType(),
-                T.Inline(),
+                T.InlineAll(),
                 *convert,
                 T.SimplifyInference(),
                 T.EliminateCommonSubexpr(),
@@ -53,6 +53,7 @@ def optimize(mod, target, params=None, opt_level=None):
                 T.SimplifyExpr(),
                 T.CanonicalizeCast(),
                 T.CanonicalizeOps(),
+                T.FastMath(),
                 *products,
                 *flat,
                 *columns,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ... import topi
-from .registry import ELEMWISE, OPAQUE, as_expr, call, register, tensor
+from .registry import ELEMWISE, FOLLOW, OPAQUE, as_expr, call, register, tensor
 
 __all__ = ["stop_fusion", "checkpoint", "on_device", "compiler_begin", "compiler_end", "bitpack_start", "bitpack_end"]
 
@@ -15,6 +15,7 @@ def _mark(name, pattern=ELEMWISE):
         lambda attrs, types: types[0] if types[0] is not None else tensor(types, 0),
         lambda attrs, x: x,
         loops=lambda a, x, c, t: topi.identity(x[0]),
+        colour=FOLLOW,
     )
 
 

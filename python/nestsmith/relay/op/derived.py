@@ -5,7 +5,7 @@ from __future__ import annotations
 from ... import te
 from ...topi.utils import get_const_tuple
 from ..ty import TensorType, TupleType
-from .registry import INJECTIVE, register
+from .registry import INJECTIVE, NEVER, register
 
 __all__ = ["derive"]
 
@@ -33,4 +33,5 @@ def derive(name, make, pattern=INJECTIVE, **more):
         made = make(attrs, inputs)
         return list(made) if isinstance(made, (list, tuple)) else made
 
+    more.setdefault("colour", NEVER if pattern > INJECTIVE else None)  # in the type that the network has
     return register(name, pattern, infer, loops=loops, **more)

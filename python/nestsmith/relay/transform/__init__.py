@@ -1,6 +1,16 @@
 """Passes over networks."""
 
-from ..passes import Pass, PassContext, Sequential, function_pass, module_pass
+from ..passes import (
+    FunctionPass,
+    ModulePass,
+    Pass,
+    PassContext,
+    PassInfo,
+    PrintIR,
+    Sequential,
+    function_pass,
+    module_pass,
+)
 from .alter_layout import AlterOpLayout
 from .annotate_spans import AnnotateSpans
 from .basic import DeadCodeElimination, InferType, RemoveUnusedFunctions
@@ -13,11 +23,13 @@ from .flat_weights import FlatWeights
 from .fold_constant import FoldConstant
 from .fold_scale_axis import BackwardFoldScaleAxis, FoldScaleAxis, ForwardFoldScaleAxis
 from .fuse import DefuseOps, FuseOps
-from .inline import Inline
+from .inline import Inline, InlineAll
 from .join_in_place import JoinInPlace
 from .late_reshape import LateReshape
+from .legalize import FastMath, Legalize
 from .mixed_precision import ToMixedPrecision
 from .moves import OwnMoves, SimplifyMoves
+from .normal_forms import ToANormalForm, ToGraphNormalForm
 from .simplify import CanonicalizeCast, CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
 from .tensor_cores import ForTensorCores
 
@@ -29,6 +41,14 @@ __all__ = [
     "module_pass",
     "AlterOpLayout",
     "AnnotateSpans",
+    "FastMath",
+    "Legalize",
+    "ToANormalForm",
+    "ToGraphNormalForm",
+    "PassInfo",
+    "ModulePass",
+    "FunctionPass",
+    "PrintIR",
     "DeadCodeElimination",
     "InferType",
     "RemoveUnusedFunctions",
@@ -50,6 +70,7 @@ __all__ = [
     "LayoutConfig",
     "EliminateCommonSubexpr",
     "Inline",
+    "InlineAll",
     "JoinInPlace",
     "LateReshape",
     "OwnMoves",

@@ -9,6 +9,7 @@ lower rank, the latter gets leading axes of extent 1: [C] becomes [1, 1, 1, C].
 
 from __future__ import annotations
 
+from ...target import Target
 from .. import op, schedules
 from .. import passes as _t
 from ..expr import Call, Constant, Tuple, TupleGetItem, free_vars, rewrite, with_children
@@ -86,8 +87,9 @@ def expand_ranks(func):
     return rewrite(func, visit)
 
 
-def AlterOpLayout(target):
-    """The pass for a target."""
+def AlterOpLayout(target=None):
+    """The pass for a target (None: the one of the enclosing ``with Target(...)``, else llvm)."""
+    target = target or Target.current() or Target("llvm")
 
     @_t.function_pass(opt_level=3, name="AlterOpLayout")
     def run(func, mod, ctx):

@@ -58,7 +58,7 @@ class _Branches:
         first = calls[0]
         attrs = first.attrs
         self.sizes = [int(c.checked_type.shape[axis]) for c in calls]
-        if counter and attrs.get(counter) is not None:
+        if counter and counter in attrs:
             attrs = attrs.with_(**{counter: sum(self.sizes)})
         weight = relay.concatenate([c.args[1] for c in calls], weight_axis)
         self.merged, self.ends = Call(first.op, [first.args[0], weight], attrs, span=first.span), list(calls)

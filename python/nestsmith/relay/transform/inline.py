@@ -4,10 +4,23 @@ operators."""
 from __future__ import annotations
 
 from .. import passes as _t
-from ..expr import Call, Function, GlobalVar, Let, Tuple, TupleGetItem, bind, children, post_order, with_children
-from ..infer import infer_type
+from ..expr import (
+    Call,
+    Function,
+    GlobalVar,
+    Let,
+    Tuple,
+    TupleGetItem,
+    bind,
+    children,
+    post_order,
+    rewrite,
+    with_children,
+)
+from ..infer import infer_module, infer_type
+from ..module import IRModule
 
-__all__ = ["Inline"]
+__all__ = ["Inline", "InlineAll", "without_lets"]
 
 
 def _expand(body, mod, depth):
@@ -26,7 +39,7 @@ def _expand(body, mod, depth):
             )
             if f is not None and not f.is_primitive:
                 args = [memo[id(a)] for a in e.args]
-                memo[id(e)] = _expand(_no_lets(bind(f.body, dict(zip(f.params, args)))), mod, depth + 1)
+                memo[id(e)] = _expand(without_lets(bind(f.body, dict(zip(f.params, args)))), mod, depth + 1)
                 continue
         new = with_children(e, [memo[id(c)] for c in children(e)]) if not isinstance(e, Function) else e
         if isinstance(new, TupleGetItem) and isinstance(new.tuple_value, Tuple):
@@ -35,7 +48,8 @@ def _expand(body, mod, depth):
     return memo[id(body)]
 
 
-def _no_lets(body):
+def without_lets(body):
+    """`body` with the values of its lets in the places of their variables."""
     table = {e.var: e.value for e in post_order(body) if isinstance(e, Let)}
     return _substitute(body, table) if table else body
 
@@ -47,12 +61,12 @@ def _needs(body):
     )
 
 
-@_t.function_pass(opt_level=0, name="Inline")
-def _inline(func, mod, ctx):
+@_t.function_pass(opt_level=0, name="InlineAll")
+def _inline_all(func, mod, ctx):
     if not _needs(func.body):
         return func
-    infer_type(func)
-    return Function(func.params, _expand(_no_lets(func.body), mod, 0), None, func.type_params, func.attrs, func.span)
+    infer_module(mod) if len(mod.functions) > 1 else infer_type(func)
+    return Function(func.params, _expand(without_lets(func.body), mod, 0), None, func.type_params, func.attrs, func.span)
 
 
 def _substitute(body, table):
@@ -83,6 +97,55 @@ def _substitute(body, table):
     return memo[id(body)]
 
 
+def InlineAll():
+    """Removes let-bindings and calls of functions that are not primitive: what follows sees one graph of operators."""
+    return _inline_all
+
+
+def _calls_itself(gv, mod):
+    """Whether a function is called by something that it calls."""
+    seen, todo = set(), [gv.name_hint]
+    while todo:
+        for e in post_order(mod[todo.pop()].body):
+            if isinstance(e, GlobalVar) and e in mod and e.name_hint not in seen:
+                if e.name_hint == gv.name_hint:
+                    return True
+                seen.add(e.name_hint)
+                todo.append(e.name_hint)
+    return False
+
+
+@_t.module_pass(opt_level=1, name="Inline")
+def _inline(mod, ctx):
+    marked = {gv.name_hint for gv, f in mod.functions.items() if f.attrs.get("Inline") and not _calls_itself(gv, mod)}
+    called = {e.name_hint for f in mod.functions.values() for e in post_order(f.body) if isinstance(e, GlobalVar)}
+    marked &= called
+    done: dict[str, Function] = {}
+
+    def inlined(name):
+        """A function whose calls of marked functions are done."""
+        if name not in done:
+            f = mod[name]
+            done[name] = f if name not in marked and not _mentions(f, marked) else rewrite(f, visit)
+        return done[name]
+
+    def visit(old, new):
+        if isinstance(old, GlobalVar) and old.name_hint in marked:
+            return inlined(old.name_hint)
+        if isinstance(old, Call) and isinstance(old.op, GlobalVar) and old.op.name_hint in marked and not new.op.attrs.get("Compiler"):
+            return bind(new.op.body, dict(zip(new.op.params, new.args)))
+        return new
+
+    out = IRModule({gv: inlined(gv.name_hint) for gv in mod.functions if gv.name_hint not in marked})
+    return out
+
+
+def _mentions(func, names):
+    return any(isinstance(e, GlobalVar) and e.name_hint in names for e in post_order(func.body))
+
+
 def Inline():
-    """Removes let-bindings and calls of functions that are not primitive."""
+    """Puts the bodies of functions of the module that have the attribute ``Inline`` in the places of their calls, those that call themselves
+    excepted, and drops these functions; one that nobody calls stays. A function
+    for a compiler of the user's (attribute ``Compiler``) stays a function."""
     return _inline

@@ -20,7 +20,7 @@ from ..op.registry import ALWAYS, FOLLOW, NEVER
 from ..ty import TensorType, TupleType
 from .fold_constant import FoldConstant
 from .fold_scale_axis import FoldScaleAxis
-from .inline import Inline
+from .inline import InlineAll
 from .moves import RESHAPES
 from .simplify import norms_of_inference
 
@@ -168,4 +168,4 @@ def ToMixedPrecision(mixed_precision_type="float16", missing_op_mode=1):
         return Function(func.params, body, None, func.type_params, func.attrs, func.span)
 
     fold = [norms_of_inference, FoldConstant(), FoldScaleAxis()]
-    return _t.Sequential([Inline(), *fold, run], opt_level=0, name="ToMixedPrecision")
+    return _t.Sequential([InlineAll(), *fold, run], opt_level=0, name="ToMixedPrecision")

@@ -195,6 +195,8 @@ def _simplify_expr(func, mod, ctx):
 
 
 def _key_of(e):
+    if isinstance(e, Tuple):
+        return ("tuple", *map(_key_of, e.fields))
     v = e.data if isinstance(e, Constant) and e.is_scalar else None
     return id(e) if v is None else (e.checked_type.dtype, v.tobytes())  # bits: -0.0 is not 0.0
 
@@ -205,11 +207,12 @@ def _hashable(v):
     return v.tobytes() if isinstance(v, np.ndarray) else v
 
 
-@_t.function_pass(opt_level=3, name="EliminateCommonSubexpr")
-def _cse(func, mod, ctx):
+def _cse(func, skipped=None):
     seen = {}
 
     def visit(old, new):
+        if skipped is not None and skipped(new):
+            return new
         if isinstance(new, Call) and new.op_name and new.args and not new.op.stateful:
             attrs = tuple((k, _hashable(v)) for k, v in new.attrs.items())
             key = (new.op_name, tuple(map(_key_of, new.args)), attrs)
@@ -249,6 +252,6 @@ def SimplifyExpr():
     return _simplify_expr
 
 
-def EliminateCommonSubexpr():
-    """Equal calls become one."""
-    return _cse
+def EliminateCommonSubexpr(fskip=None):
+    """Equal calls become one, those excepted of which ``fskip(call)`` says True."""
+    return _t.function_pass(lambda func, mod, ctx: _cse(func, fskip), opt_level=3, name="EliminateCommonSubexpr")
