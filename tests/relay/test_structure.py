@@ -6,6 +6,7 @@ import pytest
 import nestsmith as ns
 from nestsmith import IRModule, ir, relay, te
 from nestsmith.relay import analysis
+from nestsmith.relay.op import registry
 from nestsmith.relay.testing import run_infer_type, run_opt_pass
 
 rng = np.random.default_rng(0)
@@ -167,7 +168,8 @@ def test_blocks_are_built_statement_by_statement():
         relay.ScopeBuilder().get()
 
 
-def test_operators_of_the_user():
+def test_operators_of_the_user(monkeypatch):
+    monkeypatch.setattr(registry, "_TABLE", dict(registry._TABLE))  # other tests look at all operators
     op = relay.op.register("test_structure.twice", "twice the argument")
     op.set_num_inputs(1)
     op.add_type_rel("Identity")
@@ -183,3 +185,26 @@ def test_operators_of_the_user():
         assert relay.op.get("exp").get_attr("test_structure") == 4
     assert relay.op.get("exp").get_attr("test_structure") == 3 and relay.op.get("log").get_attr("test_structure") is None
     assert run_opt_pass(f, relay.transform.InferType()).checked_type.ret_type == relay.TensorType((5,))
+
+
+def test_json_of_networks():
+    n = te.size_var("n")
+    x, w = relay.var("x", relay.TensorType((n, 4))), relay.const(rng.random((3, 4), "float32"))
+    f = relay.Function([x], relay.If(relay.const(True), relay.nn.dense(x, w), relay.nn.dense(x, w)), attrs={"Inline": 1, "names": ["a", "b"]})
+    objects = [f, IRModule.from_expr(_net()), relay.FuncType([x.checked_type], relay.TupleType([relay.RefType(relay.scalar_type())])),
+               {"list": [relay.const(np.int8([1, 2])), 3, "text", None]}, relay.Let(x, w, relay.RefRead(relay.RefCreate(x)))]  # fmt: skip
+    for o in objects:
+        again = ir.load_json(ir.save_json(o))
+        assert ir.structural_equal(again, o, map_free_vars=True) and ir.structural_hash(again, True) == ir.structural_hash(o, True)
+    shared = ir.load_json(ir.save_json(_net()))
+    assert shared.body.args[0] is shared.body.args[1]
+    span = ir.load_json(ir.save_json(relay.Span(relay.SourceName("s"), 1, 2, 3, 4)))
+    assert span == relay.Span("s", 1, 2, 3, 4)
+    deep = relay.var("d", shape=(2,))
+    for _ in range(3000):
+        deep = relay.tanh(deep)
+    assert ir.structural_equal(ir.load_json(ir.save_json(deep)), deep, True)
+    with pytest.raises(ValueError, match="json_str"):
+        ir.load_json("[]")
+    with pytest.raises(TypeError, match="object"):
+        ir.save_json(object())

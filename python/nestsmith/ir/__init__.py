@@ -28,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 _LATE = {
-    "node": ("make_node",),
+    "node": ("make_node", "save_json", "load_json"),
     "op": ("Op", "register_op_attr"),
     "structural": ("structural_equal", "assert_structural_equal", "structural_hash", "get_first_structural_mismatch"),
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..relay.expr import Attrs
+from ..relay.serial import load_json, save_json
 
-__all__ = ["make_node"]
+__all__ = ["load_json", "make_node", "save_json"]
 
 
 def make_node(type_key, **kwargs):

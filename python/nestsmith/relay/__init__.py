@@ -33,6 +33,7 @@ from .ty import (
 
 # Imported when they are asked for: the build and executors need the target and the runtime, graphs alone do not.
 _LATE = {
+    "base": (),
     "build_module": ("build", "optimize"),
     "backend": ("create_executor",),
     "analysis": ("free_type_vars", "bound_vars", "all_vars", "all_type_vars", "bound_type_vars", "all_dtypes"),
@@ -46,7 +47,17 @@ _WHERE = {name: module for module, names in _LATE.items() for name in (module, *
 
 
 if _typing.TYPE_CHECKING:
-    from . import analysis, backend, build_module, dataflow_pattern, expr_functor, parser, scope_builder, type_functor
+    from . import (
+        analysis,
+        backend,
+        base,
+        build_module,
+        dataflow_pattern,
+        expr_functor,
+        parser,
+        scope_builder,
+        type_functor,
+    )
     from .analysis import all_dtypes, all_type_vars, all_vars, bound_type_vars, bound_vars, free_type_vars
     from .backend import create_executor
     from .build_module import build, optimize

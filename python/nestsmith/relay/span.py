@@ -27,8 +27,12 @@ class Span:
     """A part of a source, by lines and columns."""
 
     def __init__(self, source_name, line=0, end_line=0, column=0, end_column=0):
-        self.source_name = source_name if isinstance(source_name, SourceName) else SourceName(source_name)
+        self.source_name = source_name if source_name is None or isinstance(source_name, SourceName) else SourceName(source_name)
         self.line, self.end_line, self.column, self.end_column = int(line), int(end_line), int(column), int(end_column)
+
+    def same_as(self, other):
+        """Whether the other one is this object."""
+        return self is other
 
     def _key(self):
         return self.source_name, self.line, self.end_line, self.column, self.end_column
@@ -61,7 +65,7 @@ class SequentialSpan:
 
 @rule(Span)
 def _span(s):
-    return Node(("Span", s.source_name.name, s.line, s.end_line, s.column, s.end_column))
+    return Node(("Span", str(s.source_name), s.line, s.end_line, s.column, s.end_column))
 
 
 @rule(SequentialSpan)

@@ -1,0 +1,5 @@
+"""Names of :mod:`.span` at TVM's place."""
+
+from .span import SequentialSpan, SourceName, Span
+
+__all__ = ["SequentialSpan", "SourceName", "Span"]
