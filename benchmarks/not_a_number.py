@@ -84,7 +84,7 @@ def best_state(name, make, target, trials):
 def compiled(state, tensors, target, tests):
     """The kernel as a module, with helpers that test or that do not."""
     from nestsmith import _core
-    from nestsmith.driver import _hardware
+    from nestsmith.driver.build_module import _hardware
     from nestsmith.runtime.module import OperatorModule
     from nestsmith.target import Target
 

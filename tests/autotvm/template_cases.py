@@ -122,6 +122,10 @@ def _matrices(m, k, n):
     return te.placeholder((m, k), name="data"), te.placeholder((n, k), name="weight")
 
 
+def _bytes(m, k, n):
+    return te.placeholder((m, k), name="data", dtype="int8"), te.placeholder((n, k), name="weight", dtype="int8")
+
+
 def _times(x, w):
     return (x.astype("float64") @ w.T.astype("float64")).astype("float32")
 
@@ -140,6 +144,8 @@ CASES = {
     "depthwise_conv2d_nchw.cuda": Case(GPU, _dw, _plain, _depthwise, _DW_SMALL, _DW_REAL),
     "dense_small_batch.gpu": Case(GPU, _matrices, _product, _times, _MM_SMALL, _MM_REAL),
     "dense_large_batch.gpu": Case(GPU, _matrices, _product, _times, [(32, 16, 24)], [(32, 512, 1000)]),
+    "dense_int8.cuda": Case(GPU, _bytes, lambda *_: (None, "int32"), lambda x, w: x.astype("int32") @ w.T.astype("int32"),
+                            [(4, 16, 12), (2, 20, 10)], [(1, 512, 1000), (32, 4096, 1000)]),
     "conv2d_NCHWc.x86": Case(X86, _nchw, _blocked, conv_nchw, _SMALL, _REAL, result=_unblocked),
     "depthwise_conv2d_NCHWc.x86": Case(X86, _dw, _blocked, _depthwise, _DW_SMALL, _DW_REAL, result=_unblocked),
     "dense_nopack.x86": Case(X86, _matrices, _product, _times, _MM_SMALL, _MM_REAL),
@@ -171,7 +177,7 @@ def instantiate(name, shape, cfg, target=None, followed=False):
 def data(tensors, seed):
     """Arrays of small whole numbers for the inputs."""
     rng = np.random.default_rng(seed)
-    return [rng.integers(-3, 4, topi.get_const_tuple(t.shape)).astype("float32") for t in tensors[:-1]]
+    return [rng.integers(-3, 4, topi.get_const_tuple(t.shape)).astype(t.dtype) for t in tensors[:-1]]
 
 
 def expected(name, shape, arrays):

@@ -39,6 +39,7 @@ class _Conv(NamedTuple):
 class _Dense(NamedTuple):
     rows: int
     dtype: str
+    bytes: bool = False  # int8 summed in int32, a multiple of four of them
 
 
 def _plain_data(call):
@@ -69,7 +70,8 @@ def _conv(call):
 
 def _dense_facts(call):
     shape = call.args[0].checked_type.concrete_shape
-    return _Dense(shape[0] if len(shape) == 2 else 0, call.checked_type.dtype)
+    kinds = [*(x.checked_type.dtype for x in call.args[:2]), call.checked_type.dtype]
+    return _Dense(shape[0] if len(shape) == 2 else 0, kinds[2], kinds == ["int8", "int8", "int32"] and shape[-1] % 4 == 0)
 
 
 _FACTS = {"nn.conv2d": _conv, BLOCKED: _conv, "nn.dense": _dense_facts}
@@ -163,8 +165,9 @@ _TABLE = {
         Row("depthwise_conv2d_nchw.cuda", 10, _depthwise("NCHW"), _window_args),
     ),
     ("nn.dense", "gpu"): (
-        Row("dense_small_batch.gpu", 10, _matrix, _dense_args),
-        Row("dense_large_batch.gpu", 5, lambda f: f.rows >= 32, _dense_args),
+        Row("dense_int8.cuda", 10, lambda f: f.rows > 0 and f.bytes, _dense_args),
+        Row("dense_small_batch.gpu", 10, lambda f: f.rows > 0 and not f.bytes, _dense_args),
+        Row("dense_large_batch.gpu", 5, lambda f: f.rows >= 32 and not f.bytes, _dense_args),
     ),
     ("nn.conv2d", "arm_cpu"): (
         Row("conv2d_nchw_spatial_pack.arm_cpu", 10, _nchw, _window_args),

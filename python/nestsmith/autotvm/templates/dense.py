@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ... import te, topi
 from ...numerics import sum_type
 from ...topi.util import get_const_tuple
@@ -144,6 +146,51 @@ def schedule_dense_large_batch(cfg, outs):
         stage.double_buffer()
     for load in own:
         s[load].compute_at(s[local], kt)
+    return s
+
+
+dense_int8 = register_topi_compute("dense_int8.cuda")(_dense)
+
+
+@register_topi_schedule("dense_int8.cuda")
+def schedule_dense_int8(cfg, outs):
+    """Tiles in shared memory, loaded 16 (or 4) bytes at a time, four products in a row."""
+    s = te.create_schedule([x.op for x in outs])
+    product, out = finish(s, outs, tag_of("dense"))
+    a, b = s[product].op.input_tensors
+    (m, n), (k,) = s[product].op.axis, s[product].op.reduce_axis
+    length = topi.get_const_int(k.dom.extent)
+    wide = 16 if length % 16 == 0 else 4
+    cfg.define_split("tile_y", m, num_outputs=4)
+    cfg.define_split("tile_x", n, num_outputs=4)
+    cfg.define_split("tile_k", cfg.axis(length // wide), num_outputs=2)
+    cfg.define_knob("auto_unroll_max_step", [0, 512, 1500])
+
+    shared = [s.cache_read(t, "shared", [product]) for t in (a, b)]
+    local = s.cache_write(product, "local")
+    if product.op != out.op:
+        s[product].compute_inline()
+    scope, y = s[out].split(s[out].op.axis[0], nparts=1)
+    by, vy, ty, yi = cfg["tile_y"].apply(s, out, y)
+    bx, vx, tx, xi = cfg["tile_x"].apply(s, out, s[out].op.axis[1])
+    s[out].reorder(scope, by, bx, vy, vx, ty, tx, yi, xi)
+    bind(s[out], (by, bx, vy, vx, ty, tx), "blockIdx.y blockIdx.x vthread vthread threadIdx.y threadIdx.x")
+    s[local].compute_at(s[out], tx)
+    ko, ki = s[local].split(s[local].op.reduce_axis[0], factor=4)
+    ko, kt = cfg["tile_k"].apply(s, local, ko)
+    s[local].reorder(ko, kt, *s[local].op.axis, ki)
+    s[local].unroll(ki)
+    lanes = math.gcd(wide, 4 * cfg["tile_k"].size[-1])
+    for load in shared:
+        stage = s[load]
+        stage.compute_at(s[local], ko)
+        outer, inner = stage.split(s[load].op.axis[1], factor=lanes)
+        stage.vectorize(inner)
+        spread_out = stage.fuse(s[load].op.axis[0], outer)
+        spread_out, tx = stage.split(spread_out, factor=cfg["tile_x"].size[2])
+        _, ty = stage.split(spread_out, factor=cfg["tile_y"].size[2])
+        bind(stage, (ty, tx), "threadIdx.y threadIdx.x")
+    s[out].pragma(scope, "auto_unroll_max_step", cfg["auto_unroll_max_step"].val)
     return s
 
 
