@@ -208,3 +208,10 @@ def test_json_of_networks():
         ir.load_json("[]")
     with pytest.raises(TypeError, match="object"):
         ir.save_json(object())
+
+
+def test_tile_size_of_3d_winograd():
+    from nestsmith.topi.cuda.conv3d_winograd import _infer_tile_size
+
+    sizes = [_infer_tile_size(te.placeholder((1, 4, 3, h, 5)), None) for h in (8, 16, 7)]
+    assert sizes == [4, 4, 2]

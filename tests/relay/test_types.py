@@ -14,6 +14,10 @@ from nestsmith.relay.pipeline import fuse_module, optimize
 rng = np.random.default_rng(0)
 
 
+def test_short_names_of_types():
+    assert relay.TensorType((2,), "float") == relay.TensorType((2,), "float32") and relay.var("x", "int").checked_type.dtype == "int32"
+
+
 def run(body, **inputs):
     params = relay.expr.free_vars(body)
     with transform.PassContext(opt_level=3):

@@ -19,6 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 DTYPES = "float32 float16 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
+_ALIASES = {"float": "float32", "int": "int32", "uint": "uint32"}
 
 
 class Type:
@@ -54,7 +55,7 @@ class TensorType(Type):
                     f"shape {tuple(shape)}: a dimension must not be negative (use relay.Any() for an unknown one)"
                 )
             dims.append(d)
-        dtype = str(dtype)
+        dtype = _ALIASES.get(str(dtype), str(dtype))
         if dtype not in DTYPES:
             raise ValueError(f"dtype {dtype!r} is not supported; use one of {', '.join(DTYPES)}")
         check.shape("relay type", dims, dtype)
