@@ -130,3 +130,15 @@ def test_a_lowered_schedule_can_be_visited_and_built():
     assert te.schedule.PostDFSOrder([c.op], te.schedule.CreateReadGraph([c.op])) == [a.op, b.op, c.op]
     with pytest.raises(KeyError, match="it is called 'main'"):
         lowered["other"]
+
+
+def test_calls_of_intrinsics_have_their_type():
+    x = te.var("x", "int32")
+    bits = tir.call_intrin("float32", "tir.reinterpret", x + 2)
+    a = te.placeholder((4,), "int32", name="a")
+    b = te.compute((4,), lambda i: tir.call_intrin("float32", "tir.reinterpret", a[i] + 2))
+    values = np.arange(4, dtype="int32") * 10**8
+    assert bits.dtype == "float32" and tir.call_intrin("float32", "tir.exp", bits).op.name == "tir.exp"
+    np.testing.assert_array_equal(run([b], [a], [values])[0], (values + 2).view("float32"))
+    with pytest.raises(TypeError, match="is float32, not float64"):
+        tir.call_intrin("float64", "tir.exp", bits)

@@ -74,8 +74,12 @@ def _call(dtype, op, args):
     name = getattr(op, "name", op)
     if name == "tir.if_then_else":
         return _core.expr_if_then_else(*args)
+    if name == "tir.reinterpret":
+        return _core.expr_cast(dtype, args[0], True)
     out = _core.expr_math(name.removeprefix("tir."), tuple(args))
-    return out if out.dtype == str(dtype) else _core.expr_cast(dtype, out)
+    if out.dtype != str(dtype):
+        raise error.TVMTypeError(f"a call of {name} with these operands is {out.dtype}, not {dtype}; cast the result with astype")
+    return out
 
 
 class _Calls(_OfKind):
