@@ -136,3 +136,15 @@ def test_equal_calls_that_are_skipped():
     y = relay.exp(x)
     assert ir.structural_equal(one(IRModule.from_expr(f))["main"], relay.Function([x], y + y))
     assert ir.structural_equal(two(IRModule.from_expr(f))["main"], f)
+
+
+def test_forms_of_users_in_alter_op_layout():
+    f = relay.Function([x], relay.nn.relu(relay.exp(x)))
+    with relay.testing.TempOpAttr("exp", "FTVMAlterOpLayout", lambda attrs, inputs, types, out: relay.exp(inputs[0] * relay.const(2.0))):
+        made = T.AlterOpLayout()(IRModule.from_expr(f))["main"]
+    assert ir.structural_equal(made, relay.Function([x], relay.nn.relu(relay.exp(x * relay.const(2.0)))))
+    with relay.testing.TempOpAttr("exp", "FTVMAlterOpLayout", lambda attrs, inputs, types, out: None):
+        assert ir.structural_equal(T.AlterOpLayout()(IRModule.from_expr(f))["main"], f)
+    with relay.testing.TempOpAttr("exp", "FTVMAlterOpLayout", lambda attrs, inputs, types, out: relay.transpose(inputs[0])):
+        with pytest.raises(ValueError, match="layout_transform"):
+            T.AlterOpLayout()(IRModule.from_expr(f))

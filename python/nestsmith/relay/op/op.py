@@ -1,7 +1,7 @@
 """Operators and their attributes: what users register for operators of their own, or for those of the package.
 
-Attributes that passes and the build ask for: ``FTVMCompute`` (loops), ``FTVMLegalize``, ``FTVMAlterOpLayout``, ``FTVMConvertOpLayout``,
-``FInferCorrectLayout``, ``FTVMMixedPrecisionConversionType``, ``FPrimalGradient``. Others are kept.
+Attributes that the build and passes ask for: ``TOpPattern``, ``FTVMCompute`` (loops), ``FTVMLegalize`` (:func:`relay.transform.Legalize`) and
+``FTVMAlterOpLayout`` (:func:`relay.transform.AlterOpLayout`). Others are kept for those who ask with ``get_attr``.
 """
 
 from __future__ import annotations

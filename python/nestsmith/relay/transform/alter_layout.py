@@ -12,7 +12,7 @@ from __future__ import annotations
 from ...target import Target
 from .. import op, schedules
 from .. import passes as _t
-from ..expr import Call, Constant, Tuple, TupleGetItem, free_vars, rewrite, with_children
+from ..expr import Call, Constant, Tuple, TupleGetItem, free_vars, post_order, rewrite, with_children
 from ..infer import infer_type
 from ..op import nn
 from ..op.nn.winograd import is_gpu, transforms_weight, winograd_tile
@@ -87,6 +87,24 @@ def expand_ranks(func):
     return rewrite(func, visit)
 
 
+def _by_users(func):
+    """`func` with the forms that users registered for operators (``FTVMAlterOpLayout``): ``f(attrs, inputs, types, type of the result)``."""
+
+    def visit(old, new):
+        f = new.op.get_attr("FTVMAlterOpLayout") if isinstance(new, Call) and new.op_name else None
+        made = f and f(new.attrs, list(new.args), [a.checked_type for a in old.args], old.checked_type)
+        if made is None:
+            return new
+        if made.checked_type != old.checked_type:
+            raise ValueError(
+                f"the FTVMAlterOpLayout of {new.op_name} gives {made.checked_type} for {old.checked_type}; bring the result back with "
+                "relay.layout_transform: layouts of users are not carried on to other operators"
+            )
+        return made
+
+    return rewrite(func, visit)
+
+
 def AlterOpLayout(target=None):
     """The pass for a target (None: the one of the enclosing ``with Target(...)``, else llvm)."""
     target = target or Target.current() or Target("llvm")
@@ -95,6 +113,9 @@ def AlterOpLayout(target=None):
     def run(func, mod, ctx):
         templates = schedules.templates()
         infer_type(func)
+        if any(isinstance(e, Call) and e.op_name and "FTVMAlterOpLayout" in e.op.given for e in post_order(func.body)):
+            func = _by_users(func)
+            infer_type(func)
 
         def visit(old, new):
             if not isinstance(new, Call) or new.op_name != "nn.conv2d" or not may_alter(old, target):
