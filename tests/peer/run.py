@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import fnmatch
 import os
 import pathlib
 import re
@@ -184,7 +185,7 @@ def main():
     for path in files:
         name = path.relative_to(tests).as_posix()
         found, failing = run_file(tests, path, logs)
-        other = [f for f in failing if any(f == k or f.startswith((k + "[", k + "::")) for k in known)]
+        other = [f for f in failing if any(fnmatch.fnmatchcase(f.partition("[")[0], k) or f.startswith(k + "::") for k in known)]
         new += [f for f in failing if f not in other]
         found["other"] = len(other)
         counts[family(name)].update(found)
