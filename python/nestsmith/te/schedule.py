@@ -160,6 +160,10 @@ class Schedule:
         include_inputs : bool
             Whether these belong to it.
 
+        Returns
+        -------
+        Group
+
         Raises
         ------
         ValueError
@@ -193,12 +197,23 @@ def _between(outs, ins, members):
 class Group:
     """Stages that are attached together; :meth:`Schedule.create_group` makes one.
 
+    Parameters
+    ----------
+    schedule : Schedule
+    members : list of Operation
+        All that it groups, those of groups in it among them.
+
     Attributes
     ----------
     group : Group or None
         The one that it is a part of.
     attach_stage : Stage or None
         Where it is attached.
+
+    Raises
+    ------
+    ValueError
+        If the stages belong to different groups.
     """
 
     def __init__(self, schedule, members):
