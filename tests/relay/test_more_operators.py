@@ -60,6 +60,7 @@ ELEMENTS = [
     (nn.nll_loss(c(LOG), c(TARGET), c(WEIGHT), "none", 4), F.nll_loss(t(LOG), t(TARGET).long(), t(WEIGHT), reduction="none", ignore_index=4).numpy()),
     (annotation.stop_fusion(relay.exp(c(V))) + annotation.checkpoint(c(V)), np.exp(V) + V),
     (annotation.compiler_end(annotation.compiler_begin(c(V), "x"), "x"), V),
+    (annotation.bitpack_end(annotation.bitpack_start(annotation.on_device(c(V), "cpu"))), V),
 ]
 MOVES = [
     (relay.adv_index([c(X), c(I4 % 4), c(I4[:1])]), X[I4 % 4, I4[:1]]),
@@ -87,6 +88,8 @@ W1, W3 = floats(3, 4, 3), floats(2, 3, 2, 2, 2)
 THETA = np.array([[[0.9, 0.1, 0], [0, 1, 0.2]]], "float32")
 GRID = F.affine_grid(t(THETA), (1, 2, 3, 5), align_corners=True).permute(0, 3, 1, 2).contiguous().numpy()
 MAPS = [
+    (nn.global_avg_pool3d(c(VOL)), VOL.mean((2, 3, 4), keepdims=True)),
+    (nn.global_max_pool1d(c(SEQ)), SEQ.max(2, keepdims=True)),
     (nn.conv1d_transpose(c(SEQ), c(W1), strides=2, padding=1, output_padding=1), F.conv_transpose1d(t(SEQ), t(W1), None, 2, 1, 1).numpy()),
     (nn.conv3d_transpose(c(VOL), c(W3), strides=(2, 2, 2)), F.conv_transpose3d(t(VOL), t(W3), None, 2).numpy()),
     (nn.global_avg_pool1d(c(SEQ)), SEQ.mean(2, keepdims=True)),
