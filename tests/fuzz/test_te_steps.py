@@ -56,7 +56,7 @@ def check_state(seed, gpu):
     """On a ComputeDAG, whose stages may have another order: the state's own text survives, and so does its program."""
     p, target = draw(seed, gpu), ("cuda", "opencl")[seed % 2] if gpu else "c"
     s, args = p["s"], list(p["args"])
-    dag = ComputeDAG(s)
+    dag = ComputeDAG(args)  # that of the schedule has the stages that were added to it
     state = dag.state_from_schedule(s).state_object
     steps, _ = recorded(state.steps())
     again = _core.State(dag, steps)

@@ -134,8 +134,8 @@ def test_states_are_pickled():
     s.split(2, s[2].iters[-1], [None])
     with pytest.raises(TypeError, match="open split lengths"):
         pickle.dumps(s)
-    with pytest.raises(TypeError, match="only a ComputeDAG made from a workload key"):
-        pickle.dumps(matmul()[3].get_init_state())
+    plain = matmul()[3].get_init_state()  # of tensors: the computation travels as a text
+    assert str(pickle.loads(pickle.dumps(plain))) == str(plain)
 
 
 def test_a_state_becomes_a_schedule():

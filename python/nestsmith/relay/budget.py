@@ -143,12 +143,15 @@ def own(size):
 
 
 def hold(data):
-    """`data`, an array that was made: its bytes count as long as it lives."""
+    """`data` of a constant, which was made: its bytes count once, as long as they live. Constants have views of their arrays."""
     b = _CURRENT.get()
-    if b is not None and data.base is None and data.nbytes >= _SMALL:
-        ref = weakref.ref(data, b.let_go)
-        b.held[id(ref)] = ref, data.nbytes
-        b.charge("bytes", data.nbytes)
+    made = data if data.base is None else data.base
+    if b is None or data.nbytes < _SMALL or getattr(made, "base", made) is not None:
+        return data
+    if not any(id(ref) in b.held for ref in weakref.getweakrefs(made)):
+        ref = weakref.ref(made, b.let_go)
+        b.held[id(ref)] = ref, made.nbytes
+        b.charge("bytes", made.nbytes)
     return data
 
 

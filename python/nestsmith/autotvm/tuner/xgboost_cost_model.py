@@ -8,7 +8,7 @@ import random
 import numpy as np
 
 from ... import _core, check
-from ...auto_scheduler import xgb_model
+from ...auto_scheduler.xgb_model import forest_of, package as xgboost_package
 from ...auto_scheduler.hardware import cores
 from ..measure import MeasureErrorNo
 from ..measure.measure import flops_of
@@ -68,7 +68,7 @@ class XGBoostCostModel(CostModel):
         self.fea_type, self.loss_type = feature_type, loss_type
         self.num_threads = check.integer("num_threads", num_threads or cores(), 1)
         self.log_interval, self.package = log_interval, package
-        self._xgboost = xgb_model.package() if package == "xgb" else None
+        self._xgboost = xgboost_package() if package == "xgb" else None
         self.feature_cache = upper_model.feature_cache if upper_model else FeatureCache()
         self.features = upper_model.features if upper_model else Features(task, feature_type, self.feature_cache)
         self.base_model, self._forest, self._width, self._samples = None, None, 0, ()
@@ -143,7 +143,7 @@ class XGBoostCostModel(CostModel):
                 best, at = recall, t
             if t - at >= patience:
                 break
-        return xgb_model.forest_of(booster, rows.shape[1])
+        return forest_of(booster, rows.shape[1])
 
     # ---- use ----
 
