@@ -117,7 +117,7 @@ def _limits(dtype):
 
 
 class Analyzer:
-    """Answers questions about expressions from what is known of their variables.
+    """Bounds, residues and proofs of expressions, by what is known of their variables.
 
     Examples
     --------
@@ -183,7 +183,7 @@ class Analyzer:
         return IntervalSet(*(None if e is None else self.simplify(e) for e in (low, high)))
 
     def _extreme(self, expr, var, dom, most):
-        """The value of an expression that rises or falls with a variable at the end that is asked for; None where neither is known."""
+        """The smallest or largest value of an expression that is monotonic in a variable; None where neither is known."""
         if expr is None:
             return None
         if not _uses(expr, var):

@@ -59,7 +59,7 @@ def make_traceback_info():
 
 
 def call_func_with_thread(func, args, kwargs):
-    """``func(*args, **kwargs)`` in a thread of its own; what it raises is raised here."""
+    """``func(*args, **kwargs)`` in a separate thread; its exception is raised here."""
     out = []
 
     def call():

@@ -1,4 +1,4 @@
-"""cuDNN is not used: convolutions are compiled and tuned. Scripts that ask whether it is there are told so."""
+"""cuDNN is not used: convolutions are compiled and tuned. `exists` returns False."""
 
 from .. import _absent
 

@@ -21,7 +21,7 @@ class Cache:
     save_at_exit : bool
         Whether new results are written when the process ends; `save` writes them at once.
 
-    A file of somebody else's must not be read: it is in Python's pickle format, which can run programs. So the folder has to belong to
+    Read only files that you trust: Python's pickle format can run programs. So the folder has to belong to
     the user; RuntimeError otherwise.
     """
 

@@ -23,7 +23,7 @@ class Future:
         raise NotImplementedError
 
     def get(self, timeout=None):
-        """What the call returned. Raises `TimeoutError` after so many seconds."""
+        """What the call returned. Raises `TimeoutError` after `timeout` seconds."""
         raise NotImplementedError
 
 
