@@ -57,7 +57,7 @@ def worker(root, side, target, only):
     sum_of = lambda y: float(torch.as_tensor(y[0] if isinstance(y, (tuple, list)) else y).double().sum())  # noqa: E731
     runs = {}
     for name, (f, shape) in cases().items():
-        if only not in name:
+        if not re.search(only, name):
             continue
         module = type("Case", (torch.nn.Module,), {"forward": lambda self, x, f=f: f(x)})().eval()
         x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
@@ -140,7 +140,7 @@ def main():
     parser.add_argument("--target", default="llvm")
     parser.add_argument("--before", help="a built checkout")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    parser.add_argument("--only", default="", help="cases whose name this regular expression finds")
     parser.add_argument("--check", action="store_true", help="compare with PyTorch, time nothing, write nothing")
     parser.add_argument("--out", default=str(ROOT / "docs" / "results"))
     parser.add_argument("--worker", help=argparse.SUPPRESS)

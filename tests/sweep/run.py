@@ -28,18 +28,21 @@ def main():
     p.add_argument("--minutes", type=float, default=None)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--skip", type=int, default=0, help="networks that are left out")
+    p.add_argument("--share", default="0/1", help="k/n: of n processes that share the networks this is the k-th, from 0")
     p.add_argument("--ops")
     p.add_argument("--types", default=",".join((*TYPES, "onnx")))
     p.add_argument("--ways", default=",".join(WAYS))
     p.add_argument("--most", type=int, default=2, help="samples of an operator")
     p.add_argument("--chunk", type=int, default=16)
-    p.add_argument("--target", default="llvm", help="llvm or opencl")
+    p.add_argument("--target", default="llvm", help="llvm, opencl or cuda")
     p.add_argument("--no-scripts", dest="scripts", action="store_false", help="does not print a program for each difference")
     p.add_argument("--covered", action="store_true", help="prints differences that a row covers, too")
     a = p.parse_args()
     torch.set_num_threads(1)
     names = a.ops.split(",") if a.ops else None
     chunks = [(part, kind) for kind in a.types.split(",") for part in every(kind, a.chunk, names)][a.skip :]
+    share, of = map(int, a.share.split("/"))
+    chunks = chunks[share::of]
     if a.minutes:
         random.Random(a.seed).shuffle(chunks)
     begin, total = time.time(), Total()

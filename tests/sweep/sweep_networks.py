@@ -3,6 +3,7 @@
 import collections
 import functools
 import os
+import pathlib
 import pickle
 import resource
 import signal
@@ -24,7 +25,7 @@ from nestsmith.relay.transform.fold_constant import fold
 
 WAYS = ("folded", "default", "first", "drawn0", "drawn1", "drawn2", "drawn3")
 SMALL = {"evolutionary_search_population": 16, "sample_init_min_population": 6}
-MEMORY = 12 << 30  # of a process: sizes that come from data may be absurd
+MEMORY = 12 << 30  # that a process may ask for besides what it has: sizes that come from data may be absurd
 SECONDS = 900  # of a process
 
 
@@ -296,6 +297,11 @@ def script(c, tensors):
 _pipe = None
 
 
+def _mapped():
+    """Bytes of addresses that this process has; a driver of GPUs takes many times the machine's memory."""
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
 def stage(text):
     if _pipe is not None:
         pickle.dump(("stage", text), _pipe)
@@ -312,7 +318,8 @@ def apart(make):
         try:
             os.close(out)
             _pipe = os.fdopen(into, "wb")
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            limit = MEMORY + _mapped()
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
             try:
