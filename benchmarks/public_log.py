@@ -60,7 +60,7 @@ def main():
     parser.add_argument("--device", default="cuda", choices=["cuda", "opencl"])
     parser.add_argument("--tasks", default=",".join(map(str, range(24))))
     args = parser.parse_args()
-    kind, code = (1, 2) if args.device == "cuda" else (2, 4)
+    code = 2 if args.device == "cuda" else 4
     facts = _core.device_query(code, 0)
     if facts is None:
         raise SystemExit(f"no {args.device} device: {_core.device_exists(code, 0)[1]}")
@@ -72,7 +72,7 @@ def main():
         dag = helpers.resnet18_task(i, "p", "pool")
         key, weight = dag.workload_key(), helpers.RESNET18[i][0]
         gpu = args.device == "cuda"
-        error, seconds, regs = run_one(dev, kind, facts.get("sm") or 0, dag, recs[key][6], 20 if gpu else 2, 10 if gpu else 0)
+        error, seconds, regs = run_one(dev, args.device, facts.get("sm") or 0, dag, recs[key][6], 20 if gpu else 2, 10 if gpu else 0)
         wrong += error > (1e-5 if helpers.RESNET18[i][1] == "softmax" else 0)
         ratio = seconds * 1e3 / peer[key]["tvm_h100_ms"]
         worst = max(worst, ratio)
