@@ -11,7 +11,7 @@ DEVICES = ["cpu", pytest.param("opencl", marks=opencl)]
 
 
 @pytest.mark.some(1)
-@pytest.mark.parametrize("device, n", [("cpu", 90), pytest.param("opencl", 12, marks=opencl)])
+@pytest.mark.parametrize("device, n", [("cpu", 36), pytest.param("opencl", 12, marks=opencl)])
 def test_a_campaign(tmp_path, device, n):
     campaign(device, n, 1, tmp_path)
 
