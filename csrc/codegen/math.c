@@ -138,12 +138,32 @@ static void check_index(Gen *g, ExprId e, DType t) {
   gen_form(g, e, "%s($t0, $t1, $t2, &$l3)", name);
 }
 
+/* A function that whoever links the program has. Its parameters are what is passed: their types are not declared. */
+static void call_extern(Gen *g, ExprId e, DType t) {
+  const char *name = ir_string(g->c, ir_kid(g->c, e, 0));
+  err_check(g->err, g->t->kind == TG_CPU, "%s is a function of C: only programs of CPUs call it", name);
+  gen_helper(g, name, arena_printf(g->a, "%s %s();\n", gen_type(g, t), name));
+  sb_printf(g->o, "%s(", name);
+  for (int i = 1; i < ir_node(g->c, e)->n; i++) {
+    if (i > 1) sb_puts(g->o, ", ");
+    gx_top(g, ir_kid(g->c, e, i));
+  }
+  sb_putc(g->o, ')');
+}
+
 void gen_call(Gen *g, ExprId e) {
   ExprNode n = *ir_node(g->c, e);
   Intrin in = (Intrin)n.sym;
   switch (in) {
   case IN_LIKELY: gx(g, ir_kid(g->c, e, 0)); return;
   case IN_SIGMOID: sigmoid(g, e, n.type); return;
+  case IN_ADDRESS: gen_form(g, e, "&$l0"); return;
+  case IN_EXTERN: call_extern(g, e, n.type); return;
+  case IN_PACKED:
+    err_raise(
+        g->err, NS_ERR_VALUE,
+        "%s is a global function of Python, which programs cannot call; make its call the whole body of a te.extern",
+        ir_string(g->c, ir_kid(g->c, e, 0)));
   case IN_INDEX: check_index(g, e, n.type); return;
   case IN_REINTERPRET: gen_form(g, e, "%s($t0)", reinterpret(g, ir_type(g->c, ir_kid(g->c, e, 0)), n.type)); return;
   case IN_ROUND_TF32: round_tf32(g, e, n.type); return;

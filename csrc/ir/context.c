@@ -319,6 +319,8 @@ const IrReducer *ir_reducer(const IrCtx *c, ReducerId r) {
   return c->reducer + r;
 }
 
+bool ir_has_buffer(const IrCtx *c, int64_t b) { return b > 0 && b < c->n.buffer; }
+
 IrBuffer *ir_buffer(IrCtx *c, BufferId b) {
   check_id(c, b, c->n.buffer, "buffer");
   return c->buffer + b;

@@ -72,6 +72,9 @@ typedef enum {
   /* value, extent: value if it is an index of an axis of that extent, else 0, and the run ends with an error. Lowering adds the number of
    * the site (Func.site) and, as the last argument, a LOAD of the report (lower/indices.c). */
   IN_INDEX,
+  IN_ADDRESS,         /* LOAD: where that element is; an argument of the next two */
+  IN_EXTERN,          /* name, arguments: a function of C that a library has; CPUs */
+  IN_PACKED,          /* name, arguments: a global function of Python; printed, never in code */
   /* appear only after lowering */
   IN_SYNC_SHARED,     /* barrier of a block */
   IN_ALLREDUCE,       /* thread_allreduce; args in Stmt, see lower.h */
@@ -216,6 +219,7 @@ BufferId ir_buffer_new(IrCtx *c, IrBuffer b);        /* copies name and lists */
 /* n elements of a temporary; flat: for programs after flattening, which takes its size */
 BufferId ir_array(IrCtx *c, const char *name, DType t, ScopeKind scope, int64_t n, bool flat);
 IrBuffer *ir_buffer(IrCtx *c, BufferId b);
+bool ir_has_buffer(const IrCtx *c, int64_t b);
 
 /* ---- building (expr.c: raw; fold.c: matched and folded as 01 §1.6, §1.7) ----
  * The ex_ builders match operand types and fold exactly by the table of 01 §1.7, never more. */
@@ -372,6 +376,7 @@ Stmt **st_kid(const Stmt *s, int i);
 ExprId *st_expr(const Stmt *s, int i);
 VarId *st_binder(const Stmt *s);
 Stmt *st_own(IrCtx *c, const Stmt *s); /* a copy whose parts may be changed; what is below is shared */
+Stmt *st_copy(IrCtx *c, const Stmt *s); /* a copy of all of it */
 /* enter returns false: nothing below is visited, nor left. leave: on the way out, NULL: not wanted. */
 typedef bool (*StmtVisit)(IrCtx *c, const Stmt *s, void *arg);
 void st_visit(IrCtx *c, const Stmt *s, StmtVisit enter, StmtVisit leave, void *arg);

@@ -101,6 +101,13 @@ Stmt *st_own(IrCtx *c, const Stmt *s) {
   return r;
 }
 
+Stmt *st_copy(IrCtx *c, const Stmt *s) {
+  Stmt *r = st_own(c, s), **kid;
+  for (int i = 0; (kid = st_kid(r, i)); i++)
+    if (*kid) *kid = st_copy(c, *kid);
+  return r;
+}
+
 /* ---- walking ---- */
 void st_visit(IrCtx *c, const Stmt *s, StmtVisit enter, StmtVisit leave, void *arg) {
   if (!s || !enter(c, s, arg)) return;

@@ -332,6 +332,15 @@ static Stmt *pragmas(IrCtx *c, const Axis *x, Stmt *s) {
     s = st_attr(c, AT_UNROLL_EXPLICIT, 1, NULL, s);
   return s;
 }
+/* body, with the memory of what a stage computes, unless that is an argument. */
+static Stmt *allocated(const Loops *l, const TeOp *op, Stmt *body) {
+  for (int k = op->n_out - 1; k >= 0; k--) {
+    BufferId b = mapu_get(&l->buf_of, (uint64_t)op->out[k], 0);
+    if (!ir_buffer(l->c, b)->external || l->features) body = st_alloc(l->c, b, body);
+  }
+  return body;
+}
+
 /* Wraps body, the inside of leaf x, with what is attached there: allocation, production, rest. */
 static Stmt *with_attached(Nest *n, int pos, Stmt *body) {
   Loops *l = n->l;
@@ -339,11 +348,7 @@ static Stmt *with_attached(Nest *n, int pos, Stmt *body) {
     const Stage *p = &l->s->stage.at[sid];
     if (p->at != AT_ITER || p->at_stage != n->sid || p->at_iter != pos || p->op->kind == TE_PLACEHOLDER) continue;
     Stmt *two[2] = {emit_stage(l, sid), body};
-    body = st_seq(l->c, 2, two);
-    for (int k = p->op->n_out - 1; k >= 0; k--) {
-      BufferId b = mapu_get(&l->buf_of, (uint64_t)p->op->out[k], 0);
-      if (!ir_buffer(l->c, b)->external || l->features) body = st_alloc(l->c, b, body);
-    }
+    body = allocated(l, p->op, st_seq(l->c, 2, two));
   }
   return body;
 }
@@ -716,14 +721,15 @@ Func low_loops(State *s, const Target *t, int n_args, const TensorId *args, LowU
         ir_err(c), !st->matrix || st->at == AT_ROOT,
         "stage %s is on tensor cores, whose kernel is its own: it is neither inlined nor computed inside another stage",
         st->op->name);
-    if (st->at != AT_ROOT || st->op->kind == TE_PLACEHOLDER) continue;
+    if (st->at != AT_ROOT || st->op->kind == TE_PLACEHOLDER || low_hand_first(s, sid) != sid) continue;
     LowMatrix mx = {s, t, use, &l.buf_of, l.body, is_arg};
-    Stmt *two[2] = {st->matrix ? low_matrix(&mx, sid) : emit_stage(&l, sid), body};
+    Stmt *two[2] = {st->matrix        ? low_matrix(&mx, sid)
+                    : st->op->by_hand ? low_by_hand(s, sid, &l.buf_of)
+                                      : emit_stage(&l, sid),
+                    body};
     body = st_seq(c, 2, two);
-    for (int k = st->op->n_out - 1; k >= 0; k--) {
-      BufferId b = mapu_get(&l.buf_of, (uint64_t)st->op->out[k], 0);
-      if (!ir_buffer(c, b)->external || features) body = st_alloc(c, b, body);
-    }
+    for (int q = s->stage.len - 1; q >= sid; q--)
+      if (low_hand_first(s, q) == sid) body = allocated(&l, s->stage.at[q].op, body);
   }
   f.body = body;
   VarVec vars = {0};

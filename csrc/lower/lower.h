@@ -19,6 +19,8 @@ typedef struct {
 } GpuCheck;
 GpuCheck low_gpu_check(Func f); /* 07 §7.4.1 on the flattened program; does not change f */
 Func low_printable(Func f);     /* the passes of a printed program, in place of low_build */
+/* Dimensions of buffers become those of the memory (joined.c). Per argument, the first dimension of each but the first of these. */
+void low_join(Func *f, const int *n_begin, const int *const *begin);
 char *low_primfn(Func f);       /* 07 §7.6: text of what low_loops made (consumes f) */
 
 /* A cross-thread reduction is EVAL of a call to IN_ALLREDUCE until pass_allreduce: reducer id, number k of components,

@@ -64,6 +64,7 @@ static void use_node(IrCtx *c, ExprId e, void *arg) {
   const ExprNode *n = ir_node(c, e);
   Params *p = arg;
   if (n->kind == IR_LOAD) use(p, n->sym);
+  if (n->kind == IR_CALL && n->sym == IN_ADDRESS) mapu_set(&p->written, (uint64_t)ir_node(c, ir_kid(c, e, 0))->sym, 1);
   if (n->kind == IR_CALL && n->sym == IN_INDEX) mapu_set(&p->written, (uint64_t)ir_node(c, ir_kid(c, e, 3))->sym, 1);
 }
 static bool find_params(IrCtx *c, const Stmt *s, void *arg) {

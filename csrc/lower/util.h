@@ -35,6 +35,10 @@ ExprId low_combine(IrCtx *c, const IrReducer *r, bool code, int k, const ExprId 
 ForKind low_loop_kind(const Axis *x);
 uint64_t *low_axis_marks(Arena *a, const Stage *st);
 
+/* ---- by_hand.c: a stage that is made of statements ---- */
+int low_hand_first(const State *s, int sid); /* the first stage that its statements compute; itself, if it is made of none */
+Stmt *low_by_hand(const State *s, int sid, const MapU64 *buf_of);
+
 /* ---- whole.c: may the tile of a stage be filled, or added up, beyond the edge of its tensor? ---- */
 bool low_copies_whole(IrCtx *c, const State *s, const MapU64 *buf_of, ExprId *const *body, int sid);
 bool low_reduces_whole(IrCtx *c, const State *s, Arith *ar, const MapU64 *buf_of, ExprId *const *body, int sid, ExprId src,

@@ -2,6 +2,7 @@
  *
  *   ("seq", s, ...)   ("for", var, min, extent, kind, s)   ("if", condition, then, else or None)   ("let", var, value, s)
  *   ("alloc", buffer, s)   ("store", buffer, value, indices)   ("eval", expression)
+ *   ("call", intrinsic, type, arguments): each a text, an expression, or (buffer, indices), where that element is
  *
  * Buffers are numbers. They live in the session, as tensors do; a program is made in a clone of it.
  */
@@ -29,6 +30,23 @@ static bool scope_of(const char *name, ScopeKind *out) {
   return false;
 }
 
+/* For PyArg_ParseTuple: a number that a buffer has. */
+static int buffer_arg(PyObject *o, void *out) {
+  int overflow;
+  long long id = PyLong_AsLongLongAndOverflow(o, &overflow);
+  if (id == -1 && PyErr_Occurred()) return 0;
+  if (overflow || !ir_has_buffer(SES, id)) return py_err_objects(PyExc_ValueError, "no buffer has the number %S", o), 0;
+  *(BufferId *)out = (BufferId)id;
+  return 1;
+}
+static BufferId *buffer_list(PyScratch *s, PyObject *tuple) {
+  Py_ssize_t n = PyTuple_GET_SIZE(tuple);
+  BufferId *id = py_scratch_alloc(s, n + 1, sizeof *id);
+  for (Py_ssize_t i = 0; id && i < n; i++)
+    if (!buffer_arg(PyTuple_GET_ITEM(tuple, i), &id[i])) return NULL;
+  return id;
+}
+
 /* buffer(name, dtype, shape, scope) -> number */
 static PyObject *fn_buffer(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *type, *shape;
@@ -49,6 +67,7 @@ static PyObject *fn_buffer(PyObject *Py_UNUSED(m), PyObject *args) {
   x.b.rank = (int32_t)n, x.b.extent = extent, x.b.min = zero;
   ok = ok && py_guard(py_session(), do_buffer, &x);
   PyMem_Free(extent), PyMem_Free(zero);
+  if (ok) py_scope_keep();
   return ok ? PyLong_FromLong(x.id) : NULL;
 }
 
@@ -71,7 +90,7 @@ static PyObject *fn_load(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *seq;
   Buf x = {0};
   ExprId *index;
-  if (!PyArg_ParseTuple(args, "iO", &x.id, &seq) || !read_indices(seq, x.id, &index)) return NULL;
+  if (!PyArg_ParseTuple(args, "O&O", buffer_arg, &x.id, &seq) || !read_indices(seq, x.id, &index)) return NULL;
   x.n = ir_buffer(SES, x.id)->rank, x.index = index;
   PyObject *r = py_guard(py_session(), do_load, &x) ? py_expr_new(x.out) : NULL;
   PyMem_Free(index);
@@ -148,8 +167,8 @@ static Stmt *read_let(Job *j, PyObject *o) {
 static Stmt *read_alloc(Job *j, PyObject *o) {
   PyObject *body;
   const char *tag;
-  int id;
-  if (!PyArg_ParseTuple(o, "siO", &tag, &id, &body)) return NULL;
+  BufferId id;
+  if (!PyArg_ParseTuple(o, "sO&O", &tag, buffer_arg, &id, &body)) return NULL;
   Stmt *s = new_stmt(j, ST_ALLOC);
   if (!s || !(s->u.alloc.body = read_stmt(j, body))) return NULL;
   s->u.alloc.buf = id;
@@ -158,9 +177,10 @@ static Stmt *read_alloc(Job *j, PyObject *o) {
 static Stmt *read_store(Job *j, PyObject *o) {
   PyObject *seq;
   const char *tag;
-  int id;
+  BufferId id;
   ExprId value, *index;
-  if (!PyArg_ParseTuple(o, "siO&O", &tag, &id, py_expr_arg, &value, &seq) || !read_indices(seq, id, &index))
+  if (!PyArg_ParseTuple(o, "sO&O&O", &tag, buffer_arg, &id, py_expr_arg, &value, &seq) ||
+      !read_indices(seq, id, &index))
     return NULL;
   const IrBuffer *b = ir_buffer(SES, id);
   Stmt *s = new_stmt(j, ST_STORE);
@@ -184,11 +204,56 @@ static Stmt *read_eval(Job *j, PyObject *o) {
   if (s) s->u.eval.e = e;
   return s;
 }
+
+typedef struct {
+  const PyObject *o;
+  Intrin in;
+  DType t;
+  int n;
+  ExprId *arg, out;
+  const char *text;
+  BufferId buf;
+} Argument;
+ERR_BODY(do_text, Argument *x, x->out = ex_str(SES, x->text))
+ERR_BODY(do_call, Argument *x, x->out = ex_call(SES, x->in, x->t, x->n, x->arg))
+static void do_address(void *p) {
+  Argument *x = p;
+  ExprId at = ex_load(SES, x->buf, ir_buffer(SES, x->buf)->type, x->n, x->arg);
+  x->out = ex_call(SES, IN_ADDRESS, dtype(DT_HANDLE, 64), 1, &at);
+}
+/* A text, an expression, or (buffer, indices); 0: an exception is set. */
+static ExprId read_argument(PyObject *o) {
+  PyObject *seq;
+  Argument x = {0};
+  if (PyUnicode_Check(o)) return (x.text = PyUnicode_AsUTF8(o)) && py_guard(py_session(), do_text, &x) ? x.out : 0;
+  if (!PyTuple_Check(o)) return py_expr_id(o);
+  if (!PyArg_ParseTuple(o, "O&O", buffer_arg, &x.buf, &seq) || !read_indices(seq, x.buf, &x.arg)) return 0;
+  x.n = ir_buffer(SES, x.buf)->rank;
+  bool ok = py_guard(py_session(), do_address, &x);
+  PyMem_Free(x.arg);
+  return ok ? x.out : 0;
+}
+static Stmt *read_call(Job *j, PyObject *o) {
+  PyObject *args, *type;
+  const char *tag, *name;
+  Argument x = {0};
+  if (!PyArg_ParseTuple(o, "ssOO!", &tag, &name, &type, &PyTuple_Type, &args) || !py_dtype(type, &x.t)) return NULL;
+  x.in = intrin_find(name);
+  if (x.in != IN_EXTERN && x.in != IN_PACKED)
+    return PyErr_Format(PyExc_ValueError, "'%s' is no call that stands by itself", name), NULL;
+  x.n = (int)PyTuple_GET_SIZE(args);
+  x.arg = py_scratch_alloc(&j->s, x.n + 1, sizeof *x.arg);
+  for (int i = 0; x.arg && i < x.n; i++)
+    if (!(x.arg[i] = read_argument(PyTuple_GET_ITEM(args, i)))) return NULL;
+  Stmt *s = x.arg && py_guard(py_session(), do_call, &x) ? new_stmt(j, ST_EVAL) : NULL;
+  if (s) s->u.eval.e = x.out;
+  return s;
+}
 static const struct {
   const char *name;
   Stmt *(*read)(Job *j, PyObject *o);
-} READ[] = {{"seq", read_seq},     {"for", read_for},     {"if", read_if},    {"let", read_let},
-            {"alloc", read_alloc}, {"store", read_store}, {"eval", read_eval}};
+} READ[] = {{"seq", read_seq},     {"for", read_for},     {"if", read_if},     {"let", read_let},
+            {"alloc", read_alloc}, {"store", read_store}, {"eval", read_eval}, {"call", read_call}};
 
 static Stmt *read_stmt(Job *j, PyObject *o) {
   const char *tag = PyTuple_Check(o) && PyTuple_GET_SIZE(o) ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(o, 0)) : NULL;
@@ -227,14 +292,60 @@ static PyObject *fn_program(PyObject *Py_UNUSED(m), PyObject *args) {
   Job j = {0};
   if (!PyArg_ParseTuple(args, "OO!O&s", &body, &PyTuple_Type, &list, py_target, &j.target, &j.name)) return NULL;
   j.n_args = (int)PyTuple_GET_SIZE(list);
-  j.arg = py_scratch_alloc(&j.s, j.n_args + 1, sizeof *j.arg);
-  for (int i = 0; j.arg && i < j.n_args; i++) j.arg[i] = (BufferId)PyLong_AsLong(PyTuple_GET_ITEM(list, i));
+  j.arg = buffer_list(&j.s, list);
   if (j.arg && !PyErr_Occurred() && (j.body = read_stmt(&j, body)) && (j.ctx = py_candidate(SES, &j.err)) &&
       py_free_ok(&j.err, do_program, &j))
     out = Py_BuildValue("ss", j.source, j.manifest);
   ir_free(j.ctx);
   py_arena_free(j.s.a);
   return out;
+}
+
+/* ---- operations that are statements ---- */
+typedef struct {
+  Job j;
+  int n_in, n_out;
+  BufferId *buf;
+  TensorId *tensor; /* as buf: inputs, results */
+} ByHand;
+static void do_attach(void *p) {
+  const ByHand *x = p;
+  Arena *a = ir_arena(SES);
+  TeByHand *b = arena_new_of(a, TeByHand);
+  const TeOp *first = te_op_of(SES, x->tensor[x->n_in]);
+  int32_t *from = arena_array(a, int32_t, x->n_in + 1);
+  for (int i = 0; i < x->n_in; i++)
+    while (from[i] < first->n_in && first->in[from[i]] != x->tensor[i]) from[i]++;
+  for (int i = 0; i < x->n_in; i++)
+    err_check(ir_err(SES), from[i] < first->n_in, "operation %s does not read tensor %s", first->name,
+              ir_tensor(SES, x->tensor[i])->name);
+  *b = (TeByHand){st_copy(SES, x->j.body), x->n_in, x->n_out,
+                  arena_copy(a, x->buf, sizeof(BufferId) * (size_t)(x->n_in + x->n_out)), from};
+  for (int i = x->n_out - 1; i >= 0; i--) {
+    TeOp *op = (TeOp *)(uintptr_t)te_op_of(SES, x->tensor[x->n_in + i]); /* just made; nobody has seen it */
+    op->by_hand = b;
+    op->by_hand_first = i;
+  }
+}
+/* stmt_attach(statement, inputs, in_buffers, results, out_buffers) */
+static PyObject *fn_attach(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *body, *in, *ins, *out, *outs;
+  ByHand x = {0};
+  PyTypeObject *t = &PyTuple_Type;
+  if (!PyArg_ParseTuple(args, "OO!O!O!O!", &body, t, &in, t, &ins, t, &out, t, &outs)) return NULL;
+  x.n_in = (int)PyTuple_GET_SIZE(in), x.n_out = (int)PyTuple_GET_SIZE(out);
+  if (PyTuple_GET_SIZE(ins) != x.n_in || PyTuple_GET_SIZE(outs) != x.n_out || !x.n_out)
+    return PyErr_Format(PyExc_ValueError, "one buffer for each input and each result"), NULL;
+  PyObject *list = PySequence_Concat(ins, outs), *tensors = PySequence_Concat(in, out);
+  x.buf = list ? buffer_list(&x.j.s, list) : NULL;
+  x.tensor = x.buf ? py_scratch_alloc(&x.j.s, x.n_in + x.n_out, sizeof *x.tensor) : NULL;
+  bool ok = x.tensor && tensors;
+  for (int i = 0; ok && i < x.n_in + x.n_out; i++) ok = (x.tensor[i] = py_tensor_id(PyTuple_GET_ITEM(tensors, i))) != 0;
+  ok = ok && (x.j.body = read_stmt(&x.j, body)) && py_guard(py_session(), do_attach, &x);
+  if (ok) py_scope_keep();
+  PY_DROP(list, tensors);
+  py_arena_free(x.j.s.a);
+  return py_none(ok);
 }
 
 /* ---- what a schedule is lowered to ---- */
@@ -274,6 +385,8 @@ typedef struct {
   PyArgs args;
   Target t;
   Func f;
+  int *n_begin, **begin; /* NULL: all dimensions stay */
+  const BufferId *whole; /* of the arguments, with the dimensions of the tensors */
 } Loops;
 static void do_loops(void *p) {
   Loops *l = p;
@@ -282,26 +395,53 @@ static void do_loops(void *p) {
   if (!s->bounded) state_infer_bounds(s);
   const TensorId *id = py_args_in(s, &l->args, &n);
   l->f = low_loops(s, &l->t, n, id, LOW_TEXT);
+  l->whole = l->f.arg;
+  if (!l->n_begin) return;
+  low_join(&l->f, l->n_begin, (const int *const *)l->begin);
+  low_run(&l->f, pass_simplify);
 }
-/* stmt_of(schedule, args, target) -> (statement, numbers of the arguments' buffers) */
+/* For each argument, the dimensions at which those of the memory begin. */
+static bool read_begins(PyScratch *s, PyObject *lists, int n, Loops *l) {
+  l->n_begin = py_scratch_alloc(s, n + 1, sizeof(int));
+  l->begin = l->n_begin ? py_scratch_alloc(s, n + 1, sizeof(int *)) : NULL;
+  if (!l->begin) return false;
+  if (PyTuple_GET_SIZE(lists) != n) return PyErr_Format(PyExc_ValueError, "one list for each argument"), false;
+  for (int i = 0; i < n; i++) {
+    PyObject *one = PyTuple_GET_ITEM(lists, i);
+    if (!PyTuple_Check(one)) return PyErr_Format(PyExc_TypeError, "dimensions are a tuple of integers"), false;
+    l->n_begin[i] = (int)PyTuple_GET_SIZE(one);
+    l->begin[i] = py_scratch_alloc(s, l->n_begin[i] + 1, sizeof(int));
+    for (int k = 0; l->begin[i] && k < l->n_begin[i]; k++)
+      if (!py_value(FIELD_I32, PyTuple_GET_ITEM(one, k), &l->begin[i][k])) return false;
+    if (!l->begin[i]) return false;
+  }
+  return true;
+}
+/* stmt_of(schedule, args, target[, begins]) -> (statement, numbers of the arguments' buffers: with the dimensions of the tensor, and
+ * of the statement) */
 static PyObject *fn_of(PyObject *Py_UNUSED(m), PyObject *args) {
-  PyObject *o, *list, *out = NULL;
+  PyObject *o, *list, *begins = NULL, *out = NULL;
   Loops l = {0};
-  if (!PyArg_ParseTuple(args, "O!OO&", PySchedule_Type, &o, &list, py_target, &l.t)) return NULL;
+  PyScratch s = {0};
+  if (!PyArg_ParseTuple(args, "O!OO&|O!", PySchedule_Type, &o, &list, py_target, &l.t, &PyTuple_Type, &begins))
+    return NULL;
   l.o = (PyState *)o;
-  if (py_args(l.o, list, &l.args) && py_guard(py_session(), do_loops, &l)) {
+  if (py_args(l.o, list, &l.args) && (!begins || read_begins(&s, begins, l.args.n, &l)) &&
+      py_guard(py_session(), do_loops, &l)) {
     PyObject *numbers = PyTuple_New(l.f.n_args);
-    for (int i = 0; numbers && i < l.f.n_args; i++) py_put(&numbers, i, PyLong_FromLong(l.f.arg[i]));
+    for (int i = 0; numbers && i < l.f.n_args; i++)
+      py_put(&numbers, i, Py_BuildValue("(ii)", (int)l.whole[i], (int)l.f.arg[i]));
     out = Py_BuildValue("NN", l.f.body ? write_stmt(l.f.body) : Py_BuildValue("(s)", "seq"), numbers);
   }
   py_args_free(&l.args);
+  py_arena_free(s.a);
   return out;
 }
 
 /* stmt_buffer_of(number) -> (name, dtype, extents, scope) */
 static PyObject *fn_buffer_of(PyObject *Py_UNUSED(m), PyObject *args) {
-  int id;
-  if (!PyArg_ParseTuple(args, "i", &id)) return NULL;
+  BufferId id;
+  if (!PyArg_ParseTuple(args, "O&", buffer_arg, &id)) return NULL;
   const IrBuffer *b = ir_buffer(SES, id);
   return Py_BuildValue("sNNs", b->name, py_dtype_str(b->type), py_list(FIELD_EXPR, b->rank, b->extent),
                        SCOPE_NAME[b->scope]);
@@ -314,9 +454,14 @@ static PyMethodDef FUNCS[] = {
      "stmt_program(statement, buffers, target, name) -> (source, manifest): a program of statements (py_stmt.c) whose "
      "arguments are the "
      "buffers."},
+    {"stmt_attach", fn_attach, METH_VARARGS,
+     "stmt_attach(statement, inputs, in_buffers, results, out_buffers): the operations of these tensors, which read "
+     "the "
+     "inputs, are computed by the statement."},
     {"stmt_of", fn_of, METH_VARARGS,
-     "stmt_of(schedule, args, target) -> (statement, buffers): the loops of a schedule, in the form that stmt_program "
-     "takes."},
+     "stmt_of(schedule, args, target[, begins]) -> (statement, buffers): the loops of a schedule, in the form that "
+     "stmt_program "
+     "takes; with begins, of each argument, buffers have the dimensions of the memory, which begin there."},
     {"stmt_buffer_of", fn_buffer_of, METH_VARARGS, "stmt_buffer_of(number) -> (name, dtype, extents, scope)."},
     {NULL, NULL, 0, NULL}};
 

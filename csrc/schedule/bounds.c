@@ -467,7 +467,7 @@ static void root_domains(Infer *f, int p) {
   Dom *d = f->dom[p];
   declared(&f->L, st, d);
   Span *region = arena_array(f->m, Span, st->n_root_data);
-  bool any = false, read = false, whole = st->at == AT_ROOT && te_attr(st->op, TE_WHOLE);
+  bool any = false, read = false, whole = st->at == AT_ROOT && (st->op->by_hand || te_attr(st->op, TE_WHOLE));
   for (int q = p + 1; q < s->stage.len; q++) {
     if (s->stage.at[q].at == AT_INLINED) continue;
     bool reads = false;

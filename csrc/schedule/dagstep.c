@@ -235,6 +235,15 @@ void dag_cache_write(State *s, int stage, const char *scope) {
   swap_downstream(s, stage + 2, &w);
 }
 
+/* ---- another layout ---- */
+
+void dag_transform(State *s, int stage, const char *text) {
+  Swap w = {0};
+  check_renewable(s, stage);
+  stage_renew(s, stage, s->reuse ? s->reuse->op[stage] : transformed(s, stage, text, &w));
+  swap_downstream(s, stage + 1, &w);
+}
+
 /* ---- rfactor ---- */
 
 /* Marks all axes connected with `axis` through relations. */

@@ -118,6 +118,9 @@ ExprId **state_inlined_bodies(State *s, bool const_matrix_as_one, ExprId *const 
     for (int q = p + 1; q < n; q++) {
       const Stage *r = &s->stage.at[q];
       if (r->at == AT_INLINED || !reads[(size_t)p * (size_t)n + (size_t)q]) continue;
+      err_check(ir_err(s->ctx), !r->op->by_hand,
+                "stage %s cannot be inlined: stage %s, which reads it, is made of statements", st->op->name,
+                r->op->name);
       if (!out[q]) out[q] = arena_copy(m, r->op->body, sizeof(ExprId) * (size_t)r->op->n_out);
       for (int i = 0; i < r->op->n_out; i++) out[q][i] = inline_one(s->ctx, out[q][i], st->op, value, one);
       for (int k = 0; k < p; k++) reads[(size_t)k * (size_t)n + (size_t)q] |= reads[(size_t)k * (size_t)n + (size_t)p];

@@ -55,9 +55,12 @@ int64_t *loops_in_place(State *s, int stage, int n, const int64_t *axes);
 void dag_cache_read(State *s, int stage, const char *scope, int n, const int64_t *readers);
 void dag_cache_write(State *s, int stage, const char *scope);
 void dag_rfactor(State *s, int stage, int axis, int factor_iter);
+void dag_transform(State *s, int stage, const char *text);
 typedef struct { VEC(TensorId) from, to; } Swap; /* what became of tensors while operations are exchanged */
 void swap_outputs(Arena *m, Swap *w, const TeOp *a, const TeOp *b);
 TeOp *swap_reads(IrCtx *c, const TeOp *op, const Swap *w); /* op itself if it reads none of them */
+/* The stage's operation with other dimensions, read through the map of the text from now on (transform.c). */
+TeOp *transformed(State *s, int stage, const char *text, Swap *w);
 ScopeKind scope_parse(Err *e, const char *text);
 
 /* ---- bounds.c ---- */

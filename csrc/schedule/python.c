@@ -109,7 +109,8 @@ static const char *const FORM[STEP_KINDS] = {[STEP_FU] = "%m = s[%s].fuse(%l)",
                                              [STEP_SC] = "s[%s].set_scope(%t)",
                                              [STEP_DB] = "s[%s].double_buffer()",
                                              [STEP_PD] = "s[%s].set_store_predicate(%e)",
-                                             [STEP_MM] = "s[%s].tensor_cores(%c)"};
+                                             [STEP_MM] = "s[%s].tensor_cores(%c)",
+                                             [STEP_TL] = "s[%s].transform_layout(%t)"};
 /* NULL: nothing is said. */
 static const char *form_of(const Py *p, const Step *q, Names old) {
   int made = p->s->var.len - 1;

@@ -81,7 +81,7 @@ typedef struct {
  * A kind that ends in X does what its namesake does where TVM's would be refused (steps.c, own.c). */
 typedef enum { STEP_AN, STEP_FU, STEP_PR, STEP_RE, STEP_SP, STEP_FSP, STEP_FFSP, STEP_SA, STEP_CA, STEP_CI, STEP_CR, STEP_CHR,
                STEP_CHW, STEP_RF, STEP_OWN, STEP_SPX = STEP_OWN, STEP_FUX, STEP_REX, STEP_ANX, STEP_PRX, STEP_SAX, STEP_CIX,
-               STEP_CHWX, STEP_RFX, STEP_VA, STEP_BI, STEP_SC, STEP_DB, STEP_PD, STEP_MM, STEP_KINDS } StepKind;
+               STEP_CHWX, STEP_RFX, STEP_VA, STEP_BI, STEP_SC, STEP_DB, STEP_PD, STEP_MM, STEP_TL, STEP_KINDS } StepKind;
 #define SIZE_OPEN (-1) /* a split length still to be chosen by the search */
 typedef struct {
   uint8_t kind, flag;      /* flag: inner_to_outer / factor_or_nparts; VA: a size variable */

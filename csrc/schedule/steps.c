@@ -319,6 +319,14 @@ static void do_rf(State *s, const Step *p) {
   factor(s, p->stage, axis, p->a);
 }
 
+static void do_tl(State *s, const Step *p) {
+  const Stage *st = stage_at(s, p->stage, false);
+  err_check(S_ERR(s), st->rels.len == 0 && !attach_any(s, p->stage, -1),
+            "transform_layout must come before the loops of stage %d (%s) are split, fused, or carry other stages",
+            p->stage, st->op->name);
+  dag_transform(s, p->stage, p->text);
+}
+
 /* ---- the table ---- */
 
 typedef struct {
@@ -358,6 +366,7 @@ static const StepDef STEPS[STEP_KINDS] = {
     ROW(DB, "s", NONE, true, false, do_db),
     ROW(PD, "stV", NONE, true, false, do_pd),
     ROW(MM, "sl", NONE, true, false, do_mm),
+    ROW(TL, "st", NONE, false, false, do_tl),
 };
 #undef ROW
 
@@ -416,6 +425,18 @@ void step_renumber(Arena *a, Step *p, int (*stage)(void *arg, int id), int (*ste
       p->list[i] = stage(arg, (int)p->list[i]);
 }
 
+/* The loops of statements are those that they were written with. */
+static void check_by_hand(State *s, const Step *p) {
+  const char *args = step_info((StepKind)p->kind)->args;
+  bool places = p->kind == STEP_CR || p->kind == STEP_CHR || p->kind == STEP_SC;
+  for (const char *x = args; *x; x++) {
+    int stage = *x == 's' && !places ? p->stage : *x == 'S' ? p->iter : -1;
+    err_check(S_ERR(s), stage < 0 || stage >= s->stage.len || !s->stage.at[stage].op->by_hand,
+              "stage %s is made of statements: its loops are as they were written, and it stays at root",
+              s->stage.at[stage].op->name);
+  }
+}
+
 void state_apply(State *s, Step p) {
   Arena *m = ir_arena(s->ctx);
   err_check(S_ERR(s), p.kind < STEP_KINDS, "step kind %d does not exist", p.kind);
@@ -428,6 +449,7 @@ void state_apply(State *s, Step p) {
     limit_check(S_ERR(s), LIMIT_LIST, p.n);
   }
   check_list(S_ERR(s), &p);
+  check_by_hand(s, &p);
   state_unbound(s);
   p.list = p.n ? arena_copy(m, p.list, sizeof(int64_t) * (size_t)p.n) : NULL;
   if (p.text) p.text = arena_strdup(m, p.text);

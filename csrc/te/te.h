@@ -24,6 +24,15 @@ typedef struct {
   TensorId *tensors;
 } TeAttr;
 
+/* Statements that compute tensors (te.extern): buf are the buffers of their inputs and of their results, which stand for tensors; from[i]
+ * says which of the tensors that the operation reads input i is. Several operations share one where shapes of results differ. */
+typedef struct {
+  const Stmt *body;
+  int32_t n_in, n_out;
+  const BufferId *buf;
+  const int32_t *from;
+} TeByHand;
+
 typedef struct TeOp {
   TeKind kind;
   const char *name, *tag;
@@ -38,6 +47,8 @@ typedef struct TeOp {
   TeAttr *attr;
   int32_t n_in;
   TensorId *in; /* input tensors in the order of 01 §3.1 */
+  const TeByHand *by_hand; /* what computes it; its body only says what it depends on. NULL: the body */
+  int32_t by_hand_first;   /* which of the results of by_hand out[0] is */
 } TeOp;
 
 /* ---- operations (op.c); memory: the context's arena ---- */

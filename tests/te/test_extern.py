@@ -116,9 +116,11 @@ def test_a_lowered_schedule_can_be_visited_and_built():
     s[b].compute_at(s[c], outer)
     lowered = ns.lower(s, [a, c])
     func, kinds = lowered["main"], []
+    tensors = ns.driver.build_module.schedule_to_module(s, [a, c])["main"]
     tir.stmt_functor.post_order_visit(func.body, lambda x: kinds.append(type(x).__name__) if isinstance(x, tir.Stmt) else None)
     assert kinds.count("For") == 5 and kinds.count("Allocate") == 1 and kinds[-1] == "For"
-    assert ns.ir.structural_equal(te.schedule.ScheduleOps(s, te.schedule.InferBound(s)), func.body, True)
+    assert ns.ir.structural_equal(te.schedule.ScheduleOps(s, te.schedule.InferBound(s)), tensors.body, True)
+    assert [len(func.memory[b].shape) for b in func.buffer_map.values()] == [1, 1] and [len(b.shape) for b in func.buffer_map.values()] == [2, 1]
     x, out = np.random.default_rng(0).random((8, 4), "float32"), ns.nd.empty((8,))
     ns.build(func, target="llvm")(ns.nd.array(x), out)
     np.testing.assert_allclose(out.numpy(), (x + 1).sum(1), 1e-5)
@@ -142,3 +144,62 @@ def test_calls_of_intrinsics_have_their_type():
     np.testing.assert_array_equal(run([b], [a], [values])[0], (values + 2).view("float32"))
     with pytest.raises(TypeError, match="is float32, not float64"):
         tir.call_intrin("float64", "tir.exp", bits)
+
+
+def test_stages_around_it_are_scheduled_and_no_other():
+    a = te.placeholder(X.shape, name="a")
+    b = te.compute(a.shape, lambda i, j: a[i, j] + 1.0, name="b")
+    c = te.extern(b.shape, [b], running_sums, name="c")
+    d = te.compute(a.shape, lambda i, j: c[i, j] - b[i, j], name="d")
+    s = te.create_schedule(d.op)
+    s[b].parallel(b.op.axis[0])
+    cached = s.cache_read(b, "global", [c])
+    s[cached].vectorize(cached.op.axis[1])
+    i, _ = s[d].split(d.op.axis[0], 2)
+    for change in (lambda: s[c].split(c.op.axis[0], 2), lambda: s[c].compute_at(s[d], i), lambda: s[b].compute_at(s[c], c.op.axis[0])):
+        with pytest.raises(ValueError, match="stage c is made of statements"):
+            change()
+    text, out = str(ns.lower(s, [a, d])), ns.nd.empty(X.shape)
+    assert '"parallel"' in text and text.count("b.global") > 2
+    ns.build(s, [a, d])(ns.nd.array(X), out)
+    np.testing.assert_allclose(out.numpy(), wanted(X + 1) - (X + 1), 1e-5)
+    s = te.create_schedule(d.op)
+    s[b].compute_inline()
+    with pytest.raises(ValueError, match="stage b cannot be inlined: stage c"):
+        ns.build(s, [a, d])
+    with pytest.raises(ValueError, match="only schedules written by hand"):
+        ns.auto_scheduler.ComputeDAG([a, d])
+
+
+def test_functions_of_c():
+    a = te.placeholder((4, 3), name="a")
+    call = lambda i, o: tir.call_extern("int64", "memcpy", o[0].access_ptr("w"), i[0].access_ptr("r", offset=3), tir.const(24, "int64"))  # noqa: E731
+    c = te.extern((2, 3), [a], call, name="c")
+    (got,) = run([c], [a], [X[:, :3]])
+    np.testing.assert_array_equal(got, X[1:3, :3])
+
+
+def test_a_schedule_beside_calls_of_python_is_no_silence():
+    a = te.placeholder((4,), name="a")
+    b = te.compute((4,), lambda i: a[i] * 2.0, name="b")
+    c = te.extern((4,), [b], lambda i, o: tir.call_packed("test_extern.none", i[0], o[0]), name="c")
+    s = te.create_schedule(c.op)
+    assert 'tvm_call_packed("test_extern.none"' in str(ns.lower(s, [a, c]))
+    s[b].vectorize(b.op.axis[0])
+    with pytest.warns(UserWarning, match="stage b is scheduled beside"):
+        ns.build(s, [a, c])
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**40, 10**6])
+def test_numbers_of_buffers_are_checked(number):
+    core, good = ns._core, tir.decl_buffer((2,)).number
+    store = ("store", number, tir.const(0.0), [0])
+    for ask in (
+        lambda: core.stmt_load(number, [0]),
+        lambda: core.stmt_buffer_of(number),
+        lambda: core.stmt_program(store, (good,), ns.driver.engine_of(ns.target.Target("llvm")), "f"),
+        lambda: core.stmt_program(("alloc", number, ("seq",)), (good,), ns.driver.engine_of(ns.target.Target("llvm")), "f"),
+        lambda: core.stmt_program(("seq",), (number,), ns.driver.engine_of(ns.target.Target("llvm")), "f"),
+    ):
+        with pytest.raises(ValueError, match="no buffer has the number"):
+            ask()

@@ -92,7 +92,7 @@ def build(
     if varies(inputs, args):
         return VaryingModule(inputs, list(args), name, lambda sch, tensors: build(sch, tensors, target, name=name, cache_dir=cache_dir))
     if has_extern(inputs):
-        return ExternModule(inputs, list(args), name, target, engine_of(target), cache_dir, build)
+        return ExternModule(inputs, list(args), name, target, cache_dir, build)
     engine = engine_of(target)
     source, manifest = _core.program(loops_of(inputs), None if args is None else list(args), engine, name)
     of_steps = getattr(inputs, "of_steps", True)  # a State is one; a schedule of te knows
@@ -142,7 +142,7 @@ class LoweredFunction:
         return self.script
 
 
-def lower(sch, args, name="main", binds=None, simple_mode=False):
+def lower(sch, args, name="main", binds=None, simple_mode=False, tensors=False):
     """The program a schedule stands for, after flattening and simplification.
 
     Parameters
@@ -158,6 +158,8 @@ def lower(sch, args, name="main", binds=None, simple_mode=False):
         Not supported.
     simple_mode : bool
         Accepted for compatibility; the text is that of the simple mode.
+    tensors : bool
+        Whether buffers of the ``tir.PrimFunc`` have the dimensions of the tensors; else those of the memory, one.
 
     Returns
     -------
@@ -174,10 +176,12 @@ def lower(sch, args, name="main", binds=None, simple_mode=False):
     text = _core.lower_text(loops_of(sch), "primfn", args=list(args))
     core = loops_of(sch)
     target = Target.current() or Target("llvm")
-    make = (lambda: function_of(core, list(args), engine_of(target))) if isinstance(core, _core.Schedule) else None
+    separators = getattr(sch, "separators", {})
+    begins = () if tensors else (tuple(tuple(separators.get(a.op, ())) for a in args),)
+    make = (lambda: function_of(core, list(args), engine_of(target), *begins)) if isinstance(core, _core.Schedule) else None
     return LoweredFunction(name, text.replace('"global_symbol": "main"', f'"global_symbol": "{name}"', 1), make)
 
 
 def schedule_to_module(sch, args=None, name="main", binds=None):
-    """As :func:`lower`; ``schedule_to_module(...)["main"]`` is the tir.PrimFunc."""
-    return lower(sch, args, name, binds)
+    """As :func:`lower`; buffers of the tir.PrimFunc ``schedule_to_module(...)["main"]`` have the dimensions of the tensors."""
+    return lower(sch, args, name, binds, tensors=True)

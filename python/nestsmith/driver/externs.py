@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import warnings
+
 from .. import _core, registry
 from ..compiling import compile_source
 from ..error import TVMValueError
@@ -11,22 +14,19 @@ from ..te.extern import extern_of
 from ..te.schedule import create_schedule
 from ..te.specialize import operations, segment
 from ..tir.buffer import Buffer
-from ..tir.stmt import Evaluate, OpaqueCall, engine_form, stmt_list
+from ..tir.stmt import engine_form, stmt_list
 
-__all__ = ["ExternModule", "function_module", "has_extern", "statement_module"]
+__all__ = ["ExternModule", "function_module", "has_extern"]
 
 
 def has_extern(sch):
-    """Whether an operation of a schedule is a te.extern."""
-    ops = getattr(sch, "outputs", None)
-    return bool(ops) and any(extern_of(o) is not None for o in operations(ops))
+    """Whether an operation of a schedule is calls of global functions, or a statement has such a call."""
+    return any(_packed(o) for o in operations(getattr(sch, "outputs", None) or []))
 
 
-def statement_module(body, buffers, name, target, engine, cache_dir=None):
-    """The module of a statement whose arguments are buffers."""
-    source, manifest = _core.stmt_program(engine_form(body), tuple(b.number for b in buffers), engine, name)
-    binary, _ = compile_source(target, source, name, False, cache_dir, engine)
-    return OperatorModule(source, manifest, binary, target)
+def _packed(op):
+    record = extern_of(op)
+    return record is not None and record.packed
 
 
 def function_module(func, name, target, engine, cache_dir=None):
@@ -34,7 +34,15 @@ def function_module(func, name, target, engine, cache_dir=None):
     for p in func.params:
         if p not in func.buffer_map:
             raise ValueError(f"build: parameter {p.name} of the function is a number; make it a buffer without dimensions")
-    return statement_module(func.body, [func.buffer_map[p] for p in func.params], name, target, engine, cache_dir)
+    buffers = [func.buffer_map[p] for p in func.params]
+    source, manifest = _core.stmt_program(engine_form(func.body), tuple(func.memory.get(b, b).number for b in buffers), engine, name)
+    if func.memory:
+        program = json.loads(manifest)
+        for a, b in zip(program["args"], buffers):
+            a["shape"] = [int(d) for d in b.shape]
+        manifest = json.dumps(program)
+    binary, _ = compile_source(target, source, name, False, cache_dir, engine)
+    return OperatorModule(source, manifest, binary, target)
 
 
 class _Calls:
@@ -60,10 +68,6 @@ class _Calls:
         return x
 
 
-def _is_calls(body):
-    return all(isinstance(s, Evaluate) and isinstance(s.value, OpaqueCall) for s in stmt_list(body))
-
-
 class _Steps:
     """A function of arrays that runs programs and calls."""
 
@@ -72,7 +76,7 @@ class _Steps:
         there: set = set()
         for op in operations(sch.outputs):
             record = extern_of(op)
-            if record is not None and record.outputs[0].op == op:
+            if _packed(op) and record.outputs[0].op == op:
                 self._compute([t for t in record.inputs if t not in there and not t.op.is_placeholder], there, made)
                 self._steps.append((made(record), [*record.inputs, *record.outputs]))
                 there.update(record.outputs)
@@ -97,18 +101,25 @@ class _Steps:
 
 
 class ExternModule(Module):
-    """An operator with te.extern operations. Other stages run with plain loops."""
+    """An operator with calls of global functions. What is computed between them has plain loops, with a warning if the schedule asks for others."""
 
-    def __init__(self, sch, args, name, target, engine, cache_dir, build):
+    def __init__(self, sch, args, name, target, cache_dir, build):
+        for kind, stage, *_ in json.loads(sch.steps()):
+            if kind not in ("CI", "CIX", "CR"):
+                warnings.warn(
+                    f"stage {sch.stages[stage].op.name} is scheduled beside a te.extern that calls functions of Python (call_packed); what is "
+                    "computed between such calls runs with plain loops. Build it by itself, or write the extern as statements (tir.ir_builder)",
+                    stacklevel=3,
+                )
+                break
+
         def made(part):
             if isinstance(part, tuple):
                 return build(*part, target, cache_dir=cache_dir)
-            if _is_calls(part.body):
-                return _Calls(part)
-            return statement_module(part.body, [*part.in_buffers, *part.out_buffers], "extern", target, engine, cache_dir)
+            return _Calls(part)
 
         super().__init__("c", {name: _Steps(sch, args, name, made)}, name)
 
     def export_library(self, file_name, fcompile=None, **kwargs):
         """Raises TVMValueError: a library holds one program."""
-        raise TVMValueError(f"cannot export {file_name!r}: it has te.extern operations, which are programs and calls of their own")
+        raise TVMValueError(f"cannot export {file_name!r}: it calls functions of Python")

@@ -9,9 +9,10 @@ from .._core import ComputeDAG as _ComputeDAG  # noqa: F401  (the engine's DAG; 
 from .._core import ComputeOp, Operation, PlaceholderOp, Tensor, TensorSlice
 from ..tir import IterVar, Range, const
 from ..tir.op import *  # noqa: F403
+from . import tensor
 from .extern import ExternOp, extern, extern_primfunc
 from .operation import compute, placeholder, reduce_axis, size_var, thread_axis, var, with_attrs
 from .scan import ScanOp, create_prim_func, scan
-from .schedule import InferBound, Schedule, Stage, create_schedule
+from .schedule import AXIS_SEPARATOR, InferBound, Schedule, Stage, create_schedule
 from .scope import scratch
 from .tag import tag_scope

@@ -1,7 +1,8 @@
 """Operations that are no expressions: statements by hand (``tir.ir_builder``), or a call of a global function of Python.
 
-To schedules such an operation is a reduction over all of its inputs, which is what it needs of them. Programs run it by itself, between
-what computes its inputs and what reads its results.
+To schedules such an operation is a reduction over all of its inputs, which is what it needs of them; its statements stand in the program
+where its stage does. Calls of global functions are no part of a program: they run between what computes their inputs and what reads
+their results.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from .. import _core
 from ..tir import op as _op
 from ..tir.buffer import decl_buffer
 from ..tir.expr import const
-from ..tir.stmt import Evaluate, OpaqueCall, Stmt
+from ..tir.stmt import Evaluate, OpaqueCall, Stmt, engine_form, stmt_list
 from .operation import _shape, compute, reduce_axis
 from .tag import current_tag
 
@@ -25,6 +26,11 @@ class Extern:
     def __init__(self, name, inputs, in_buffers, out_buffers, body, fcompute, shapes, dtypes, attrs):
         self.name, self.inputs, self.in_buffers, self.out_buffers = name, inputs, in_buffers, out_buffers
         self.body, self.fcompute, self.shapes, self.dtypes, self.attrs = body, fcompute, shapes, dtypes, attrs
+
+    @property
+    def packed(self):
+        """Whether it is calls of global functions of Python, which no program makes."""
+        return all(isinstance(s, Evaluate) and str(getattr(s.value, "op", "")) == "tir.tvm_call_packed" for s in stmt_list(self.body))
 
     def statement(self, ins, outs):
         """What it does to these buffers."""
@@ -138,6 +144,8 @@ def extern(
     made = _stand_in(name, shapes, dtypes, list(inputs), attrs, tag)
     record = Extern(name, list(inputs), ins, outs, body, fcompute, shapes, dtypes, attrs)
     record.outputs = made
+    numbers = [tuple(b.number for b in x) for x in (ins, outs)]
+    _core.stmt_attach(engine_form(body), tuple(inputs), numbers[0], tuple(made), numbers[1])
     for t in made:
         _found[t.op] = record
     return made[0] if len(made) == 1 else made

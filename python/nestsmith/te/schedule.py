@@ -7,13 +7,15 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import warnings
 
 from .. import _absent, _core
 from ..tir.buffer import Buffer  # noqa: F401  (TVM's place)
-from ..tir.expr import Range
+from ..tir.expr import Range, const
 from ..tir.stmt import function_of
 
+AXIS_SEPARATOR = "axis_separator"
 _OP, _ORIGIN, _LEAVES, _AXES, _OUTPUT, _ATTACH, _TARGET = range(7)
 _UNROLL, _VECTORIZE, _PARALLEL = 1, 2, 3
 
@@ -67,7 +69,7 @@ class Schedule:
     of_steps = False
 
     def __init__(self, core, outputs):
-        self._core, self.outputs, self.groups = core, list(outputs), []
+        self._core, self.outputs, self.groups, self.separators = core, list(outputs), [], {}
 
     @property
     def stages(self):
@@ -370,6 +372,37 @@ class Stage:
     def storage_align(self, axis, factor, offset):
         """The stride of the dimension of ``axis`` becomes ``offset`` modulo ``factor`` (against bank conflicts)."""
         self._core.storage_align(self._id, axis, factor, offset)
+
+    def transform_layout(self, mapping_function):
+        """Gives the tensor other dimensions, and its loops with it; whoever reads it reads it there.
+
+        Parameters
+        ----------
+        mapping_function : callable
+            From the indices to a list of the new ones: sums, products with constants, quotients and remainders by constants, such as
+            ``lambda n, c: [n, c // 4, c % 4]``. ``*indices`` takes those that no parameter names, keyword-only parameters the last ones.
+            ``te.AXIS_SEPARATOR`` between two says where dimensions of the memory begin; memory of CPUs and GPUs has one.
+
+        Returns
+        -------
+        list of IterVar
+            The new axes. An argument of the function has the new shape.
+
+        Raises
+        ------
+        ValueError
+            If the new tensor had gaps or the indices cannot be told from the new ones, or loops of the stage are changed already.
+        """
+        shape, spec = self.op.output(0).shape, inspect.getfullargspec(mapping_function)
+        old = [_core.expr_var(f"${i}", const(s).dtype, False) for i, s in enumerate(shape)]
+        if spec.varargs is None and len(spec.args) + len(spec.kwonlyargs) != len(old):
+            raise ValueError(f"transform_layout of {self.op.name}: the function takes {len(spec.args)} indices, the tensor has {len(old)}")
+        first = len(old) - len(spec.kwonlyargs)
+        new = list(mapping_function(*old[:first], **dict(zip(spec.kwonlyargs, old[first:]))))
+        marks = [i for i, e in enumerate(new) if isinstance(e, str) and e == AXIS_SEPARATOR]
+        self._core.apply("TL", self._id, ";".join(str(const(e)) for i, e in enumerate(new) if i not in marks))
+        self._s.separators[self._origin] = [i - k for k, i in enumerate(marks)]
+        return list(self.op.axis)
 
     # ---- placement ----
 

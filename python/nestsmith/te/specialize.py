@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from .. import _core
 from ..tir.expr import const
 from .extern import extern_of
@@ -99,7 +101,8 @@ def specialized(sch, args, values, scalars):
     Returns
     -------
     te.Schedule, list of te.Tensor
-        The steps of `sch` are done again; where the numbers do not allow them, the loops are plain ones.
+        The steps of `sch` are done again; where the numbers do not allow them, the loops are plain ones, with a
+        warning.
     """
     cells = {v: placeholder((), v.dtype, v.name) for v in scalars}
     maker = _Maker({**{v: const(n, v.dtype) for v, n in values.items()}, **{v: t() for v, t in cells.items()}})
@@ -108,7 +111,8 @@ def specialized(sch, args, values, scalars):
     new = create_schedule([maker.tensors[o.output(0)].op for o in sch.outputs])
     try:
         new.apply_steps(sch.steps())
-    except ValueError:
+    except ValueError as e:
+        warnings.warn(f"the schedule cannot be made for the sizes of this call, which runs with plain loops: {e}", stacklevel=6)
         new = create_schedule([maker.tensors[o.output(0)].op for o in sch.outputs])
     tensors = [cells[a] if a in cells else maker.tensors[a] for a in args if isinstance(a, _core.Tensor) or a in cells]
     return new, tensors

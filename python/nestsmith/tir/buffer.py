@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
+
 from .. import _core, structure
 from .expr import const
 from .nodes import POINTERS
 
+ADDRESS: list = []  # what makes the address of an element; stmt.py puts it there
 __all__ = ["Buffer", "BufferLoad", "BufferRegion", "PointerType", "PrimType", "decl_buffer", "pointer"]
 
 _annotations: dict = {}  # pointer variable -> its type
 _by_number: dict = {}
+_behind: weakref.WeakValueDictionary = weakref.WeakValueDictionary()  # pointer variable -> the first buffer there
 
 
 class PrimType:
@@ -82,6 +86,7 @@ class Buffer:
         self.data, self.elem_offset, self._scope = data, elem_offset, scope
         self.data_alignment, self.offset_factor, self.axis_separators = data_alignment, offset_factor, axis_separators
         self._number = None
+        _behind.setdefault(hash(data), self)
 
     @property
     def number(self):
@@ -116,6 +121,11 @@ class Buffer:
             index[-1] = _core.expr_ramp(index[-1], 1, lanes)
         return BufferLoad(self, index)
 
+    def access_ptr(self, access_mask, ptr_type="handle", content_lanes=1, offset=0, extent=None):
+        """Where its element number ``offset`` is: an argument of a call in a statement."""
+        del access_mask, ptr_type, content_lanes, extent
+        return ADDRESS[0]("handle", "tir.tvm_access_ptr", (self, offset))
+
     def offset_of(self, indices):
         """The position of an element in memory, in elements, per dimension of the memory."""
         indices = self._indices(indices)
@@ -144,6 +154,11 @@ class _Load(type):
 
 class BufferLoad(metaclass=_Load):
     """``BufferLoad(buffer, indices)``: an element of a buffer, an expression."""
+
+
+def buffer_behind(var):
+    """The buffer that a pointer belongs to, or None."""
+    return _behind.get(hash(var))
 
 
 def buffer_numbered(number):

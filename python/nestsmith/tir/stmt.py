@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 
 from .. import _core, structure
-from .buffer import Buffer, PointerType, PrimType, buffer_numbered, pointer
+from .buffer import ADDRESS, Buffer, PointerType, PrimType, buffer_behind, buffer_numbered, pointer
 from .expr import const
 
 __all__ = [
@@ -80,6 +80,9 @@ class OpaqueCall:
 
     def __repr__(self):
         return f"{self.op}({', '.join(map(str, self.args))})"
+
+
+ADDRESS.append(OpaqueCall)
 
 
 class _Name(str):
@@ -273,21 +276,27 @@ class PrimFunc:
                 p = var
             self.params.append(p)
         self.body, self.ret_type, self.attrs = body, ret_type, attrs
+        self.memory: dict = {}  # buffer of an argument -> the one with the dimensions of the memory that the body has in its place
+
+    def _with(self, body, attrs):
+        out = PrimFunc(self.params, body, self.ret_type, self.buffer_map, attrs)
+        out.memory = self.memory
+        return out
 
     def with_attr(self, attr_key_or_dict, attr_value=None):
         """A copy with further attributes."""
         more = attr_key_or_dict if isinstance(attr_key_or_dict, dict) else {attr_key_or_dict: attr_value}
         more = {k: const(v) if isinstance(v, (bool, int, float)) else v for k, v in more.items()}
-        return PrimFunc(self.params, self.body, self.ret_type, self.buffer_map, {**(self.attrs or {}), **more})
+        return self._with(self.body, {**(self.attrs or {}), **more})
 
     def without_attr(self, attr_key):
         """A copy without an attribute."""
         rest = {k: v for k, v in (self.attrs or {}).items() if k != attr_key}
-        return PrimFunc(self.params, self.body, self.ret_type, self.buffer_map, rest or None)
+        return self._with(self.body, rest or None)
 
     def with_body(self, new_body, span=None):
         """A copy with another body."""
-        return PrimFunc(self.params, new_body, self.ret_type, self.buffer_map, self.attrs)
+        return self._with(new_body, self.attrs)
 
     def __repr__(self):
         names = [f"{p.name}: {self.buffer_map[p].dtype}{self.buffer_map[p].shape}" if p in self.buffer_map else p.name for p in self.params]
@@ -327,6 +336,23 @@ def _numbers(s, data, found):
                 found.update({n: b for n, b in from_loads.items() if hash(b.data) == hash(data)})
 
 
+def _argument(a):
+    """An argument of a call of a function that the engine does not know."""
+    if isinstance(a, OpaqueCall) and str(a.op) in ("tir.address_of", "tir.tvm_access_ptr"):
+        load, offset = (a.args + (None,))[:2]
+        buffer, index = (load, [0] * len(load.shape)) if isinstance(load, Buffer) else (load.buffer, list(load.args))
+        if offset is not None and index:
+            index[-1] = index[-1] + offset
+        return (buffer.number, index)
+    if isinstance(a, _core.Var) and a.dtype == "handle" and buffer_behind(a) is not None:
+        a = buffer_behind(a)
+    if isinstance(a, Buffer):
+        return (a.number, [0] * len(a.shape))
+    if isinstance(a, OpaqueCall):
+        raise ValueError(f"{a} is an argument of a call; give it a statement of its own")
+    return a if isinstance(a, str) else const(a)
+
+
 _WORDS = {ForKind.SERIAL: "for", ForKind.PARALLEL: "parallel", ForKind.VECTORIZED: "vector", ForKind.UNROLLED: "unroll"}
 
 
@@ -359,7 +385,7 @@ def engine_form(s):
     if isinstance(s, Evaluate) and isinstance(s.value, _core.Expr):
         return ("eval", s.value)
     if isinstance(s, Evaluate):
-        raise ValueError(f"{s.value} is called inside of a program; calls of global functions stand alone in the body of a te.extern")
+        return ("call", str(s.value.op).removeprefix("tir."), s.value.dtype or "int32", tuple(map(_argument, s.value.args)))
     raise ValueError(f"programs cannot have a {type(s).__name__}")
 
 
@@ -388,7 +414,11 @@ def of_engine_form(t):
     return Evaluate(parts[0])
 
 
-def function_of(core, args, target):
-    """The PrimFunc of a schedule: its loops, before buffers are flattened."""
-    tree, numbers = _core.stmt_of(core, args, target)
-    return PrimFunc([buffer_numbered(n) for n in numbers], of_engine_form(tree), attrs={"tir.noalias": const(True)})
+def function_of(core, args, target, *begins):
+    """The PrimFunc of a schedule: its loops. `begins`: for each argument the dimensions where those of the memory begin; buffers have these
+    then."""
+    tree, numbers = _core.stmt_of(core, args, target, *begins)
+    pairs = [(buffer_numbered(n), buffer_numbered(m)) for n, m in numbers]
+    out = PrimFunc([b for b, _ in pairs], of_engine_form(tree), attrs={"tir.noalias": const(True)})
+    out.memory = dict(pairs)
+    return out
