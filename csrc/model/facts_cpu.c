@@ -40,6 +40,8 @@ typedef struct {
   int lanes; /* of a vector of the result's elements */
   uint64_t
       packed[FACT_READS]; /* axes, if a layout rewrite will store the tensor in the order in which the stage reads it */
+  uint8_t digits
+      [FACT_READS]; /* bits: dimensions whose index has the axes as digits, so that each combination is another element */
 } Cpu;
 
 /* The dimension in which neighbours in memory differ; -1: the tensor has one element. */
@@ -69,7 +71,7 @@ static double footprint(const Cpu *x, int access, int from) {
       double r = range[__builtin_ctzll(m)];
       sum += r - 1, prod *= r;
     }
-    double cover = a->linear[d] ? sum : prod;
+    double cover = a->linear[d] && !(x->digits[access] >> d & 1) ? sum : prod;
     if (d == last_dim(a) && !x->packed[access] && whole > LINE_ELEMS) cover = ceil(cover / LINE_ELEMS) * LINE_ELEMS;
     total *= fmin(cover, whole);
   }
@@ -265,18 +267,49 @@ static double plain_cycles(const Cpu *x, double execs) {
   return execs * fmax(per, 1) / lanes;
 }
 
+/* The axes of a stage that its reader has, too, in the same order, by number; an axis that the reader sums up (of a sum in parts, rfactor) is
+ * left out. -1: they differ otherwise. */
+static int left_out(const View *v, const TeOp *of, const TeOp *op) {
+  if (of->n_axis == op->n_axis) {
+    for (int k = 0; k < op->n_axis; k++)
+      if (te_const(v->s->ctx, of->axis[k].extent) != te_const(v->s->ctx, op->axis[k].extent)) return -1;
+    return op->n_axis;
+  }
+  for (int f = op->n_axis - 1; of->n_axis + 1 == op->n_axis && of->n_red > 0 && f >= 0; f--) {
+    int k = 0;
+    while (k < of->n_axis &&
+           te_const(v->s->ctx, of->axis[k].extent) == te_const(v->s->ctx, op->axis[k + (k >= f)].extent))
+      k++;
+    if (k == of->n_axis) return f;
+  }
+  return -1;
+}
+
 /* Loops around the stage belong to readers. Do these have its axes? Then they move what it reads, too. */
 static void same_axes(View *v, const TeOp *op) {
   for (int i = 0; i < v->n_loop; i++) {
     Loop *l = &v->loop[i];
     l->same = l->own;
     if (l->own) continue;
-    const TeOp *of = v->s->stage.at[l->stage].op;
-    bool same = of->n_axis == op->n_axis;
-    for (int k = 0; k < op->n_axis && same; k++)
-      same = te_const(v->s->ctx, of->axis[k].extent) == te_const(v->s->ctx, op->axis[k].extent);
-    l->same = same;
+    int f = left_out(v, v->s->stage.at[l->stage].op, op);
+    l->same = f >= 0;
+    if (f >= 0 && f < op->n_axis) l->mask = (l->mask & ((1ull << f) - 1)) | (l->mask >> f << (f + 1));
   }
+}
+
+/* As in outer * 16 + inner: there are as many combinations as elements of the dimension. */
+static uint8_t digits_of(const Cpu *x, const ReadFacts *a) {
+  int found = 0, known = x->op->n_axis + x->op->n_red;
+  for (int d = 0; d < a->rank; d++) {
+    double all = 1;
+    for (uint64_t m = a->mask[d]; m; m &= m - 1) {
+      int i = __builtin_ctzll(m);
+      int64_t n;
+      all *= i < known && ex_const_int(x->v->s->ctx, te_axis(x->op, i)->extent, &n) ? (double)n : INFINITY;
+    }
+    found |= (all == (double)a->dim[d]) << d;
+  }
+  return (uint8_t)found;
 }
 
 static bool rewritten(const TeOp *op, TensorId t) {
@@ -291,7 +324,10 @@ void facts_cpu_stage(const Target *t, KernelFacts *k, View *v, State *s, int sta
   Cpu x = {.v = v, .op = st->op, .m = cpu_machine(t->cpu)};
   int bytes = facts_bytes(s, st->op->out[0]);
   x.lanes = x.m.vector_bytes / bytes > 1 ? x.m.vector_bytes / bytes : 1;
-  for (int i = 0; i < v->n_access; i++) x.packed[i] = rewritten(st->op, v->access[i].tensor);
+  for (int i = 0; i < v->n_access; i++) {
+    x.packed[i] = rewritten(st->op, v->access[i].tensor);
+    x.digits[i] = digits_of(&x, &v->access[i]);
+  }
   double execs = 1, par = 1, first = 0, second = 0;
   for (int i = 0; i < v->n_loop; i++) {
     execs *= (double)v->loop[i].ext;

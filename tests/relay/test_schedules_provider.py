@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import re
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import nestsmith as ns
-from nestsmith import auto_scheduler, relay, transform
+from nestsmith import auto_scheduler, relay, target, te, transform
 from nestsmith.relay import schedules
 
 BUILD = """
@@ -82,3 +83,13 @@ def test_names_are_where_tvm_has_them(name):
     module, what = name.split(".")
     found = getattr(importlib.import_module(f"nestsmith.auto_scheduler.{module}"), what)
     assert found is getattr(auto_scheduler, what)
+
+
+@pytest.mark.parametrize("rows, columns", [(4096, 1024), (4096, 1000), (1024, 4096)])
+def test_first_choice_of_a_sum_over_columns(rows, columns):
+    """Vectors along the columns, as the default schedule has them; vectors along the rows gather each element from a line of its own."""
+    a, k = te.placeholder((rows, columns), name="A"), te.reduce_axis((0, rows), name="k")
+    dag = auto_scheduler.ComputeDAG([a, te.compute((columns,), lambda j: te.sum(a[k, j], axis=k), name="C")])
+    key = auto_scheduler.workload_registry.register_workload_tensors(dag.workload_key(), dag.tensors)
+    state = auto_scheduler.ApplyHistoryBestOrSample(None).query(target.Target("llvm"), key, True, dag, "sum")
+    assert re.search(r"for k .*\n +vectorize j\.1", str(state)), state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from ..topi.default_schedule import default_state
 from .cost_model import AnalyticModel
 from .dispatcher import ApplyHistoryBest
 from .search_policy import SketchPolicy
@@ -56,6 +57,8 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
                 model = default_model()
                 model.load(self.cost_model_file)
             policy = SketchPolicy(task, model, {"eps_greedy": 0.01, "evolutionary_search_num_iters": 0}, seed, verbose=0)
+            if "cpu" in task.target.keys:  # the default schedule is chosen where nothing that was drawn is estimated to be faster
+                policy.hint(default_state(dag, task.target))
             try:
                 state = task.tune(
                     TuningOptions(num_measure_trials=max(1, self.num_measure), verbose=0), search_policy=policy
