@@ -79,6 +79,7 @@ static bool changes_layout(const State *s, int stage) {
 static bool one_product(State *s, bool apart, int *root, MatrixView *v) {
   int sum, changes = 0;
   if (!find_parts(s, root, &sum) || (apart && s->dag->op[sum]->n_red < 2)) return false;
+  if (sp_loops(s, *root) == 0) return false; /* a single number */
   for (int i = s->stage.len - 1; i >= 0; i--) {
     if (sp_placeholder(s, i) || i == *root || i == sum) continue;
     if (apart && changes_layout(s, i))

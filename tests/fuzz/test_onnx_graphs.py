@@ -19,7 +19,7 @@ def run(count, seed, compare, tmp_path, seconds):
 
 
 def test_some_graphs(tmp_path):
-    run(200, 7, 2, tmp_path, 600)
+    run(100, 7, 2, tmp_path, 600)
 
 
 @pytest.mark.full

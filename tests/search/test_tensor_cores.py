@@ -697,3 +697,11 @@ def test_a_round_shares_its_trials():
         assert max(cut.values()) <= 4
     assert families["loops"] == 4 and families["warps"] >= 4 and families["warpgroups"] >= 60
     assert [has_step(s) for s in policy([x, w, topi.nn.conv2d_nhwc(x, w, 1, 1, 1)], model="analytic").propose(1)] == [True]
+
+
+@pytest.mark.parametrize("reader", [lambda s: s[0]() + 1.0, lambda s: s[0]()])
+def test_a_single_number_is_no_product(reader):
+    """A sum of products without axes, which another operation reads: there is nothing to tile."""
+    a, b, k = te.placeholder((64,), name="A"), te.placeholder((64,), name="B"), te.reduce_axis((0, 64), name="k")
+    s = te.compute((), lambda: te.sum(a[k] * b[k], axis=k), name="S")
+    assert _core.State(_core.ComputeDAG([a, b, te.compute((), lambda: reader([s]), name="R")]), "[]").factors() == ""
