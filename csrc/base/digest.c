@@ -1,21 +1,31 @@
 /* Digests: MD5 (RFC 1321) and SHA-256 (FIPS 180-4). Both cut the bytes into blocks of 64, the last padded with a one bit,
- * zeros and the number of bits; they differ in the step per block and in the order of bytes. */
+ * zeros and the number of bits; they differ in the step per block and in the order of bytes.
+ *
+ * SHA-256 covers whole model files when they are opened. Where the processor has instructions for it (SHA extensions of x86,
+ * cryptography extension of ARMv8), they are used: they are compiled in always and chosen when the program runs. */
 #include <stdio.h>
 #include <string.h>
-#include "base/base.h"
+#include "base/object.h"
+/* clang before version 16 hides the intrinsics of instructions that it was not told to use everywhere */
+#if defined(__aarch64__) && defined(__linux__) && (!defined(__clang__) || __clang_major__ >= 16)
+#define SHA_ARM 1
+#include <arm_neon.h>
+#elif defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
-typedef void (*Block)(uint32_t *h, const uint8_t *p);
-static void digest(uint32_t *h, const void *data, size_t n, Block block, bool big) {
+typedef void (*Blocks)(uint32_t *h, const uint8_t *p, size_t n); /* n blocks, one behind the other */
+static void digest(uint32_t *h, const void *data, size_t n, Blocks blocks, bool big) {
   const uint8_t *s = data;
-  size_t left = n;
-  for (; left >= 64; s += 64, left -= 64) block(h, s);
+  size_t left = n % 64;
+  blocks(h, s, n / 64);
+  s += n - left;
   uint8_t tail[128] = {0};
   if (left) memcpy(tail, s, left);
   tail[left] = 0x80;
   size_t size = left < 56 ? 64 : 128;
   for (size_t i = 0; i < 8; i++) tail[big ? size - 1 - i : size - 8 + i] = (uint8_t)((uint64_t)n * 8 >> (8 * i));
-  block(h, tail);
-  if (size == 128) block(h, tail + 64);
+  blocks(h, tail, size / 64);
 }
 
 /* ---- MD5 ---- */
@@ -59,9 +69,13 @@ static void md5_block(uint32_t *h, const uint8_t *p) {
   h[3] += d;
 }
 
+static void md5_blocks(uint32_t *h, const uint8_t *p, size_t n) {
+  for (; n; n--, p += 64) md5_block(h, p);
+}
+
 void md5_hex(const void *p, size_t n, char out[33]) {
   uint32_t h[4] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476};
-  digest(h, p, n, md5_block, false);
+  digest(h, p, n, md5_blocks, false);
   for (int i = 0; i < 16; i++) snprintf(out + 2 * i, 3, "%02x", (h[i / 4] >> (8 * (i & 3))) & 255u);
 }
 
@@ -78,29 +92,114 @@ static const uint32_t SHA_K[64] = {
 
 static uint32_t turn(uint32_t x, int by) { return x >> by | x << (32 - by); }
 
-static void sha_block(uint32_t *h, const uint8_t *p) {
-  uint32_t w[64], v[8];
+/* One round: the eight words change their names instead of their places. w: the last 16 words of the message's schedule. */
+#define SHA_ROUND(a, b, c, d, e, f, g, h, i)                                                                           \
+  do {                                                                                                                 \
+    uint32_t t_ = (h) + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((g) ^ ((e) & ((f) ^ (g)))) + k[i] + w[i];          \
+    (d) += t_;                                                                                                         \
+    (h) = t_ + (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + (((a) & (b)) | ((c) & ((a) | (b))));                         \
+  } while (0)
+#define SHA_EIGHT(i)                                                                                                   \
+  do {                                                                                                                 \
+    SHA_ROUND(a, b, c, d, e, f, g, h, (i) + 0);                                                                        \
+    SHA_ROUND(h, a, b, c, d, e, f, g, (i) + 1);                                                                        \
+    SHA_ROUND(g, h, a, b, c, d, e, f, (i) + 2);                                                                        \
+    SHA_ROUND(f, g, h, a, b, c, d, e, (i) + 3);                                                                        \
+    SHA_ROUND(e, f, g, h, a, b, c, d, (i) + 4);                                                                        \
+    SHA_ROUND(d, e, f, g, h, a, b, c, (i) + 5);                                                                        \
+    SHA_ROUND(c, d, e, f, g, h, a, b, (i) + 6);                                                                        \
+    SHA_ROUND(b, c, d, e, f, g, h, a, (i) + 7);                                                                        \
+  } while (0)
+
+static inline void sha_schedule(uint32_t *w) {
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i++) {
+    uint32_t x = w[(i + 1) & 15], y = w[(i + 14) & 15];
+    w[i] += (turn(x, 7) ^ turn(x, 18) ^ x >> 3) + w[(i + 9) & 15] + (turn(y, 17) ^ turn(y, 19) ^ y >> 10);
+  }
+}
+
+static void sha_block(uint32_t *s, const uint8_t *p) {
+  uint32_t w[16], a = s[0], b = s[1], c = s[2], d = s[3], e = s[4], f = s[5], g = s[6], h = s[7];
   for (int i = 0; i < 16; i++)
     w[i] =
         (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 | (uint32_t)p[4 * i + 2] << 8 | (uint32_t)p[4 * i + 3];
-  for (int i = 16; i < 64; i++) {
-    uint32_t a = w[i - 15], b = w[i - 2];
-    w[i] = w[i - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + w[i - 7] + (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
+  for (const uint32_t *k = SHA_K; k < SHA_K + 64; k += 16) {
+    if (k > SHA_K) sha_schedule(w);
+    SHA_EIGHT(0);
+    SHA_EIGHT(8);
   }
-  memcpy(v, h, sizeof v);
-  for (int i = 0; i < 64; i++) {
-    uint32_t e = v[4], a = v[0];
-    uint32_t t = v[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + SHA_K[i] + w[i];
-    uint32_t u = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-    memmove(v + 1, v, 7 * sizeof *v);
-    v[4] += t;
-    v[0] = t + u;
+  s[0] += a, s[1] += b, s[2] += c, s[3] += d, s[4] += e, s[5] += f, s[6] += g, s[7] += h;
+}
+
+static void sha_plain(uint32_t *h, const uint8_t *p, size_t n) {
+  for (; n; n--, p += 64) sha_block(h, p);
+}
+
+/* ---- with the processor's instructions ---- */
+#if defined(__x86_64__)
+#define SHA_NEEDS "sha ssse3 sse4.1"
+/* The instructions want the state as ABEF and CDGH; one does two rounds. m[g & 3]: words 4 g .. 4 g + 3 of the schedule. */
+__attribute__((target("sha,ssse3,sse4.1"))) static void sha_fast(uint32_t *h, const uint8_t *p, size_t n) {
+  const __m128i order = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+  __m128i t = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)h), 0xb1);          /* CDAB */
+  __m128i cdgh = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(h + 4)), 0x1b); /* EFGH */
+  __m128i abef = _mm_alignr_epi8(t, cdgh, 8);
+  cdgh = _mm_blend_epi16(cdgh, t, 0xf0);
+  for (; n; n--, p += 64) {
+    __m128i m[4], ab = abef, cd = cdgh;
+    for (int g = 0; g < 4; g++) m[g] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)p + g), order);
+#pragma GCC unroll 16
+    for (int g = 0; g < 16; g++) {
+      __m128i k = _mm_add_epi32(m[g & 3], _mm_loadu_si128((const __m128i *)SHA_K + g));
+      cdgh = _mm_sha256rnds2_epu32(cdgh, abef, k);
+      abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(k, 0x0e));
+      __m128i last = m[(g + 3) & 3], x = _mm_sha256msg1_epu32(m[g & 3], m[(g + 1) & 3]);
+      x = _mm_add_epi32(x, _mm_alignr_epi8(last, m[(g + 2) & 3], 4));
+      m[g & 3] = _mm_sha256msg2_epu32(x, last);
+    }
+    abef = _mm_add_epi32(abef, ab);
+    cdgh = _mm_add_epi32(cdgh, cd);
   }
-  for (int i = 0; i < 8; i++) h[i] += v[i];
+  t = _mm_shuffle_epi32(abef, 0x1b);    /* FEBA */
+  cdgh = _mm_shuffle_epi32(cdgh, 0xb1); /* DCHG */
+  _mm_storeu_si128((__m128i *)h, _mm_blend_epi16(t, cdgh, 0xf0));
+  _mm_storeu_si128((__m128i *)(h + 4), _mm_alignr_epi8(cdgh, t, 8));
+}
+#elif defined(SHA_ARM)
+#define SHA_NEEDS "sha2"
+__attribute__((target("+crypto"))) static void sha_fast(uint32_t *h, const uint8_t *p, size_t n) {
+  uint32x4_t abcd = vld1q_u32(h), efgh = vld1q_u32(h + 4);
+  for (; n; n--, p += 64) {
+    uint32x4_t m[4], ab = abcd, ef = efgh;
+    for (int g = 0; g < 4; g++) m[g] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(p + 16 * g)));
+    for (int g = 0; g < 16; g++) {
+      uint32x4_t k = vaddq_u32(m[g & 3], vld1q_u32(SHA_K + 4 * g)), before = abcd;
+      abcd = vsha256hq_u32(abcd, efgh, k);
+      efgh = vsha256h2q_u32(efgh, before, k);
+      m[g & 3] = vsha256su1q_u32(vsha256su0q_u32(m[g & 3], m[(g + 1) & 3]), m[(g + 2) & 3], m[(g + 3) & 3]);
+    }
+    abcd = vaddq_u32(abcd, ab);
+    efgh = vaddq_u32(efgh, ef);
+  }
+  vst1q_u32(h, abcd);
+  vst1q_u32(h + 4, efgh);
+}
+#endif
+
+/* Asking the processor takes longer than the digest of a few blocks. */
+static Blocks sha_blocks(size_t n) {
+#ifdef SHA_NEEDS
+  enum { WORTH_IT = 4096 };
+  char missing[64];
+  if (n >= WORTH_IT && !isa_missing(SHA_NEEDS, missing, sizeof missing)) return sha_fast;
+#endif
+  (void)n;
+  return sha_plain;
 }
 
 void sha256_hex(const void *p, size_t n, char out[65]) {
   uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  digest(h, p, n, sha_block, true);
+  digest(h, p, n, sha_blocks(n), true);
   for (int i = 0; i < 8; i++) snprintf(out + 8 * i, 9, "%08x", h[i]);
 }

@@ -1,5 +1,6 @@
-/* Instructions that a processor may or may not have, and that compilers use unasked. Those that need an intrinsic or
- * inline assembly (AES, AMX, transactions) are left out: a program is not refused for what it does not contain.
+/* Instructions that a processor may or may not have, and that compilers use unasked. Of those that need an intrinsic or
+ * inline assembly (AES, AMX, transactions) there are only rows that the engine itself asks for, without a macro: a program is
+ * not refused for what it does not contain.
  *
  * Asked is the processor, as the compiler asks it for -march=native, and the system, which has to save the registers; not
  * /proc/cpuinfo, where an old kernel does not list what a new processor has. A new instruction set is one row. */
@@ -65,9 +66,11 @@ static const Row ROWS[] = {
     {"avxvnniint16", "__AVXVNNIINT16__", X86, L7_1, EDX, 10, S_AVX, 0},
     {"avxneconvert", "__AVXNECONVERT__", X86, L7_1, EDX, 5, S_AVX, 0},
     {"apx", "__APX_F__", X86, L7_1, EDX, 21, S_APX, 0},
+    {"sha", NULL, X86, L7, EBX, 29, S_NONE, 0},
     {"fma4", "__FMA4__", X86, L80, ECX, 16, S_AVX, 0},
     {"xop", "__XOP__", X86, L80, ECX, 11, S_AVX, 0},
     {"tbm", "__TBM__", X86, L80, ECX, 21, S_NONE, 0},
+    {"sha2", NULL, ARM, 1, 0, 6, 0, 0},
     {"crc", "__ARM_FEATURE_CRC32", ARM, 1, 0, 7, 0, 0},
     {"lse", "__ARM_FEATURE_ATOMICS", ARM, 1, 0, 8, 0, 0},
     {"fp16", "__ARM_FEATURE_FP16_VECTOR_ARITHMETIC", ARM, 1, 0, 10, 0, 0},
@@ -87,7 +90,8 @@ char *isa_note(Arena *a) {
   StrBuf b;
   sb_init(&b, a);
   sb_puts(&b, "\n__attribute__((used, weak, visibility(\"default\"))) const char " ISA_NOTE "[] = \"\"\n");
-  for (int i = 0; i < NS_COUNT(ROWS); i++) sb_printf(&b, "#ifdef %s\n\" %s\"\n#endif\n", ROWS[i].macro, ROWS[i].name);
+  for (int i = 0; i < NS_COUNT(ROWS); i++)
+    if (ROWS[i].macro) sb_printf(&b, "#ifdef %s\n\" %s\"\n#endif\n", ROWS[i].macro, ROWS[i].name);
   sb_puts(&b, ";\n");
   return sb_str(&b);
 }
