@@ -12,6 +12,7 @@ from ..tir import op as _op
 from ..tir.buffer import decl_buffer
 from ..tir.expr import const
 from ..tir.stmt import Evaluate, OpaqueCall, Stmt, engine_form, stmt_list
+from ..tir.stmt_functor import substitute
 from .operation import _shape, compute, reduce_axis
 from .tag import current_tag
 
@@ -37,12 +38,29 @@ class Extern:
         body = self.fcompute(ins, outs)
         return body if isinstance(body, Stmt) else Evaluate(body)
 
-    def again(self, inputs, shapes):
-        """The same on other inputs: its tensors."""
-        return extern(shapes, inputs, self.fcompute, self.name, self.dtypes, attrs=self.attrs)
+    def again(self, inputs, shapes, values):
+        """The same on other inputs, with values for variables: its tensors."""
+        body = lambda ins, outs: substitute(self.statement(ins, outs), values)  # noqa: E731
+        return extern(shapes, inputs, body, self.name, self.dtypes, attrs=self.attrs)
 
 
 _found: dict = {}  # operation -> Extern
+
+
+_statements: dict = {}  # operation -> what ``op.body`` and ``op.inputs`` show
+
+
+def note_statement(op, body, inputs):
+    """Shows a statement as the body of an operation."""
+    _statements[op] = (body, inputs)
+
+
+def _shown(name, part, plain):
+    setattr(_core.Operation, name, property(lambda op: _statements[op][part] if op in _statements else plain(op)))
+
+
+_shown("body", 0, _core.Operation.body.__get__)
+_shown("inputs", 1, lambda op: list(op.input_tensors))
 
 
 def extern_of(op):
@@ -148,6 +166,7 @@ def extern(
     _core.stmt_attach(engine_form(body), tuple(inputs), numbers[0], tuple(made), numbers[1])
     for t in made:
         _found[t.op] = record
+        note_statement(t.op, body, record.inputs)
     return made[0] if len(made) == 1 else made
 
 

@@ -36,7 +36,7 @@ def nest(op, buffers, fixed=0):
         So many of the first axes are bound outside.
     """
     index, outs = [a.var for a in op.axis], [buffers[op.output(i)] for i in range(op.num_outputs)]
-    bodies = list(op.body)
+    bodies = list(op.expressions)
     if bodies[0].kind != "Reduce":
         stores = [BufferStore(b, reads_of_buffers(e, buffers), index) for b, e in zip(outs, bodies)]
         return _around(list(op.axis)[fixed:], stores[0] if len(stores) == 1 else SeqStmt(stores))

@@ -148,4 +148,4 @@ def with_attrs(op, **attrs):
     -------
     tuple of te.Tensor
     """
-    return _core.te_compute(op.name, op.tag, op.axis, op.body, {**op.attrs, **attrs})
+    return _core.te_compute(op.name, op.tag, op.axis, op.expressions, {**op.attrs, **attrs})

@@ -566,7 +566,7 @@ def _inline(sch, wanted):
 def _reads_its_own_index(op, tensors_of_rank=True):
     """Whether each element reads all tensors at its own position (or, of those of lower rank, anywhere)."""
     own, ok = [a.var for a in op.axis], True
-    stack = list(op.body)
+    stack = list(op.expressions)
     while stack:
         e = stack.pop()
         if e.kind == "ProducerLoad" and (tensors_of_rank or len(e.symbol.shape) == len(own)):

@@ -64,7 +64,8 @@ class _Maker:
             if record.scan is not None:
                 made = record.scan.again(self)
             else:
-                made = record.again([self.tensors[t] for t in record.inputs], [[self.dim(d) for d in s] for s in record.shapes])
+                shapes, values = [[self.dim(d) for d in s] for s in record.shapes], dict(zip(self.names, self.values))
+                made = record.again([self.tensors[t] for t in record.inputs], shapes, values)
             self.tensors.update(zip(record.outputs, made if isinstance(made, list) else [made]))
             return
         if op.is_placeholder:
@@ -83,7 +84,7 @@ class _Maker:
             axes.append(_core.expr_iter_var(a.var.name, lo, extent, 0, None))
         names, values = [*self.names, *[a.var for a in op.axis]], [*self.values, *[a.var for a in axes]]
         old = list(op.input_tensors)
-        bodies = [_core.expr_substitute(b, names, values, old, [self.tensors[t] for t in old]) for b in op.body]
+        bodies = [_core.expr_substitute(b, names, values, old, [self.tensors[t] for t in old]) for b in op.expressions]
         return _core.te_compute(op.name, op.tag, axes, bodies, {})
 
 

@@ -22,7 +22,7 @@ class _Writer:
         if op.is_placeholder:
             return ["placeholder", op.name, [int(d) for d in op.shape], op.dtype]
         axes = [self.axis(a) for a in op.axis]
-        return ["compute", op.name, op.tag, axes, [self.expr(b) for b in op.body], {k: self.plain(v) for k, v in dict(op.attrs).items()}]
+        return ["compute", op.name, op.tag, axes, [self.expr(b) for b in op.expressions], {k: self.plain(v) for k, v in dict(op.attrs).items()}]
 
     def plain(self, v):
         """The value of an attribute."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 
 from .. import _core
-from .buffer import BufferLoad
+from .buffer import BufferLoad, decl_buffer
 from .expr import const
-from .stmt import OpaqueCall, PrimFunc, Stmt
+from .stmt import BufferStore, OpaqueCall, PrimFunc, Stmt
 
 __all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "renew_defs", "substitute"]
 
@@ -130,13 +130,33 @@ def ir_transform(stmt, preorder, postorder, only_enable=None):
 def substitute(node, vmap):
     """A statement or expression with variables replaced: a dict from variable to expression."""
     names, values = [getattr(v, "var", v) for v in vmap], [const(v) for v in vmap.values()]
-    if isinstance(node, _core.Expr):
-        return _core.expr_substitute(node, names, values)
+    if isinstance(node, (int, _core.Expr)):
+        return _core.expr_substitute(const(node), names, values)
 
     def change(x):
         return _core.expr_substitute(x, names, values) if isinstance(x, _core.Expr) else None
 
-    return ir_transform(node, change, None)
+    return _with_sizes(ir_transform(node, change, None), change)
+
+
+def _with_sizes(node, change):
+    """Memory whose size has changed belongs to other buffers."""
+    new: dict = {}
+
+    def buffer(b):
+        if b not in new:
+            shape = [change(const(s)) for s in b.shape]
+            same = all(hash(s) == hash(const(t)) for s, t in zip(shape, b.shape))
+            new[b] = b if same else decl_buffer(shape, b.dtype, b.name, b.data, scope=b.scope())
+        return new[b]
+
+    def renew(x):
+        if buffer(x.buffer) is x.buffer:
+            return None
+        index = list(x.args) if isinstance(x, _core.Expr) else x.indices
+        return BufferLoad(buffer(x.buffer), index) if isinstance(x, _core.Expr) else BufferStore(buffer(x.buffer), x.value, index)
+
+    return ir_transform(node, None, renew, ["tir.BufferLoad", "tir.BufferStore"])
 
 
 def renew_defs(func):
