@@ -59,7 +59,7 @@ def _shown(name, part, plain):
     setattr(_core.Operation, name, property(lambda op: _statements[op][part] if op in _statements else plain(op)))
 
 
-_shown("body", 0, _core.Operation.body.__get__)
+_shown("body", 0, vars(_core.Operation)["body"].__get__)
 _shown("inputs", 1, lambda op: list(op.input_tensors))
 
 
