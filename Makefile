@@ -35,7 +35,7 @@ endif
 PYTHON ?= python3
 PIPGROUPS ?= test
 STAMP := $(VENV)/.setup-$(subst $() ,-,$(PIPGROUPS))
-.PHONY: setup setup-dev ext lib lib-rt ctest ctest-asan ctest-tsan test test-asan test-full test-tenth suite demo lint tidy format format-check docs notebooks clean
+.PHONY: setup setup-dev ext lib lib-rt ctest ctest-asan ctest-tsan test test-asan test-full test-tenth sweep suite demo lint tidy format format-check docs notebooks clean
 setup: $(STAMP)
 $(STAMP): pyproject.toml
 	@.ci/packages
@@ -79,6 +79,10 @@ MINUTES ?= 6
 test-tenth: setup
 	@$(MAKE) --no-print-directory -s -j2 ext
 	@.ci/timed "tenth $(TENTH)" env $(PYTEST) -n 2 --dist worksteal --tenth $(TENTH) --minutes $(MINUTES) tests
+# A sample of tests/sweep, another one with each commit, for MINUTES: the number of results compared, and of differences
+sweep: setup
+	@$(MAKE) --no-print-directory -s -j2 ext
+	@.ci/timed "sweep $(TENTH)" $(PY) tests/sweep/run.py --no-scripts --minutes $(MINUTES) --seed $(TENTH)
 # TVM's own unit tests, with the package's name replaced: PEER is a checkout of TVM v0.14, or an archive of its tests
 PEER ?=
 peer-tests: setup

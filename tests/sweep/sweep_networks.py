@@ -14,6 +14,7 @@ import numpy as np
 import sweep_cases as cases
 import sweep_onnx as onnx_cases
 import torch
+from sweep_exact import ZEROS
 from sweep_rows import row
 from sweep_values import difference
 
@@ -127,15 +128,18 @@ class Wanted:
         case.outputs = len(first)
 
     def _near(self, case, tensors, wide):
-        """How much each result changes where the inputs change by half a unit in the last place; None of those of one input each."""
-        if not case.together or wide[0] is None:
+        """How much each result changes where the inputs change by half a unit in the last place; None of those of one input each, but for
+        functions that have zeros which are no floats."""
+        if wide[0] is None or not case.together and not (case.kind == "float64" and any(word in case.name for word in ZEROS)):
             return [None] * len(wide)
         found = [torch.zeros(()).double()] * len(wide)
         g = torch.Generator().manual_seed(0)
-        for _ in range(8):
+        for side in (1, -1) * (8 if case.together else 1):
             moved = [t.double() * (1 + torch.finfo(t.dtype).eps * (torch.rand(t.shape, generator=g) - 0.5).sign() / 2)
                      if t.dtype.is_floating_point else t for t in tensors]  # fmt: skip
-            for k, (w, a) in enumerate(zip(case.wide(moved) or wide, wide)):
+            if not case.together:
+                moved = [torch.nextafter(t, side * torch.inf * torch.sign(t + 0.5)) for t in tensors]
+            for k, (w, a) in enumerate(zip((case.wide(moved) if case.together else case.run(moved)) or wide, wide)):
                 if w.shape == a.shape and a.dtype.is_floating_point:
                     found[k] = torch.maximum(found[k], (w - a).abs().nan_to_num(0, 0, 0))
         return found

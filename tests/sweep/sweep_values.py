@@ -80,8 +80,8 @@ def ulp(x, dtype):
 
 def difference(got, own, wide, together, near=None):
     """(index of an element, what is wrong with it) of a result; None if it is as good as PyTorch's ``own``. ``wide``: in float64.
-    ``together``: elements depend on several inputs, so that errors are measured by the largest of them, and by ``near``: how much the
-    result changes where inputs change by half a unit in their last place."""
+    ``together``: elements depend on several inputs, so that errors are measured by the largest of them. ``near``: how much the result
+    changes where inputs change by half a unit in their last place."""
     if got.shape != own.shape or got.dtype != own.dtype:
         return None, f"is {got.dtype}{list(got.shape)}, not {own.dtype}{list(own.shape)}"
     if not own.dtype.is_floating_point:
@@ -99,8 +99,8 @@ def difference(got, own, wide, together, near=None):
     if together and bool(finite.any()):
         largest = torch.where(finite, theirs, 0).max() * 2
         limit = torch.maximum(limit, torch.maximum(largest, ULPS[dtype] * torch.finfo(dtype).eps * torch.where(finite, wide.abs(), 0).max()))
-        if near is not None:
-            limit = torch.maximum(limit, (16 if dtype == torch.float64 else 4) * near)
+    if near is not None:
+        limit = torch.maximum(limit, (16 if dtype == torch.float64 and together else 8) * near)
     bad = ~(same | lost | (finite & (error <= limit)))
     found = _first(bad & (g.isfinite() & o.isfinite()), "error") or _first(bad, "NaN or infinity")
     if found:

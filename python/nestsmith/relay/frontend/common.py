@@ -109,6 +109,13 @@ def normalized(x, axes, epsilon, mean=True):
     return as_dtype(relay.multiply(y, relay.rsqrt(relay.add(square, scalar(epsilon, square)))), kind)
 
 
+def centred(x, axes):
+    """The mean over axes, which stay, and x less the mean. The mean of large numbers rounds; that of the rest says by how much."""
+    mean = relay.mean(x, axes, keepdims=True)
+    rest = relay.subtract(x, mean)
+    return mean, relay.subtract(rest, relay.mean(rest, axes, keepdims=True))
+
+
 def layer_norm(x, axes, weight, bias, epsilon):
     """Normalised over `axes`, which are the last ones, then scaled and shifted (None: neither)."""
     rank = rank_of(x)
@@ -312,37 +319,39 @@ def _counts(shape, size, strides, pads, dilation, want, spare, count_include_pad
 # ---- products ----
 
 
-def linear(x, w, bias=None):
-    """x times the transposed `w` (outputs, inputs), over the last axis of x."""
+def linear(x, w, bias=None, kind=""):
+    """x times the transposed `w` (outputs, inputs), over the last axis of x; `kind` as for :func:`matmul`."""
     shape = shape_of(x)
     if not shape[-1]:  # sums of nothing
-        y = relay.zeros((*shape[:-1], shape_of(w)[0]), dtype_of(x))
+        y = relay.zeros((*shape[:-1], shape_of(w)[0]), kind or dtype_of(x))
         return y if bias is None else relay.add(y, bias)
     y = x if len(shape) == 2 else relay.reshape(x, (-1, shape[-1]))
-    y = nn.dense(y, w, units=shape_of(w)[0])
+    y = nn.dense(y, w, units=shape_of(w)[0], out_dtype=kind)
     y = y if len(shape) == 2 else relay.reshape(y, (*shape[:-1], shape_of(w)[0]))
     return y if bias is None else relay.add(y, bias)
 
 
-def matmul(a, b):
-    """The product of NumPy's matmul."""
+def matmul(a, b, kind=""):
+    """The product of NumPy's matmul; `kind` is the type of the result where it is not that of the operands."""
     ra, rb = rank_of(a), rank_of(b)
+    kind = "" if kind == dtype_of(a) else kind
     if ra == 1 and rb == 1:
-        return relay.sum(relay.multiply(a, b), 0)
+        product = relay.multiply(as_dtype(a, kind), as_dtype(b, kind)) if kind else relay.multiply(a, b)
+        return relay.sum(product, 0)
     if ra == 1:
-        return relay.squeeze(matmul(relay.expand_dims(a, 0), b), [-2])
+        return relay.squeeze(matmul(relay.expand_dims(a, 0), b, kind), [-2])
     if rb == 1:
-        return relay.squeeze(matmul(a, relay.expand_dims(b, 1)), [-1])
+        return relay.squeeze(matmul(a, relay.expand_dims(b, 1), kind), [-1])
     if rb == 2:
-        return linear(a, relay.transpose(b, [1, 0]))
+        return linear(a, relay.transpose(b, [1, 0]), None, kind)
     sa, sb = shape_of(a), shape_of(b)
     batch = np.broadcast_shapes(sa[:-2], sb[:-2])
     if not sa[-1]:
-        return relay.zeros((*batch, sa[-2], sb[-1]), dtype_of(a))
+        return relay.zeros((*batch, sa[-2], sb[-1]), kind or dtype_of(a))
     x = relay.reshape(expand(a, (*batch, *sa[-2:])), (-1, *sa[-2:]))
     swap = [*range(rb - 2), rb - 1, rb - 2]
     y = relay.reshape(expand(relay.transpose(b, swap), (*batch, sb[-1], sb[-2])), (-1, sb[-1], sb[-2]))
-    return relay.reshape(nn.batch_matmul(x, y), (*batch, sa[-2], sb[-1]))
+    return relay.reshape(nn.batch_matmul(x, y, kind), (*batch, sa[-2], sb[-1]))
 
 
 def attention(q, k, v, mask=None, causal=False, scale=None):
@@ -353,8 +362,11 @@ def attention(q, k, v, mask=None, causal=False, scale=None):
         k, v = relay.repeat(k, sq[1] // sk[1], 1), relay.repeat(v, sq[1] // sv[1], 1)
     batch = np.broadcast_shapes(sq[:-2], shape_of(k)[:-2])
     flat = lambda x: relay.reshape(expand(x, (*batch, *shape_of(x)[-2:])), (-1, *shape_of(x)[-2:]))  # noqa: E731
-    scores = relay.reshape(nn.batch_matmul(flat(q), flat(k)), (*batch, sq[-2], sk[-2]))
-    scores = relay.multiply(scores, scalar(1 / math.sqrt(sq[-1]) if scale is None else scale, scores))
+    scale = scalar(1 / math.sqrt(sq[-1]) if scale is None else scale, q)
+    first = dtype_of(q) == "float16"  # which may not hold products that are not scaled yet
+    scores = nn.batch_matmul(flat(relay.multiply(q, scale) if first else q), flat(k))
+    scores = relay.reshape(scores, (*batch, sq[-2], sk[-2]))
+    scores = scores if first else relay.multiply(scores, scale)
     if causal:
         mask = array(np.tril(filled((sq[-2], sk[-2]), True)))
     looks = mask

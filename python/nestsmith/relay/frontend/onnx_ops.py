@@ -417,9 +417,7 @@ def _mean_variance_norm(n):
     """The standard's definition, where the variance is a difference of two large numbers, loses all digits beside an offset."""
     x = n.input(0)
     axes = [a % rank_of(x) for a in n.get("axes", [0, 2, 3])]
-    rest = x
-    for _ in range(2):  # the mean of large numbers rounds; that of the rest says by how much
-        rest = relay.subtract(rest, relay.mean(rest, axes, keepdims=True))
+    _, rest = c.centred(x, axes)
     spread = relay.sqrt(relay.mean(relay.multiply(rest, rest), axes, keepdims=True))
     return relay.divide(rest, relay.add(spread, c.scalar(1e-9, spread)))
 

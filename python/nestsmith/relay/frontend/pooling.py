@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ...numerics import is_float
 from .. import op as relay
 from . import common as c
 from .values import arange, array, dtype_of, shape_of
@@ -42,8 +43,8 @@ def _flat(places, size):
 
 
 def places_of_maxima(x, at, columns=False):
-    """The flat places within their maps of the maxima of NC* data over windows `at`; of equal ones the first. `columns`: the first image axis
-    is the one that is counted fastest."""
+    """The flat places within their maps of the maxima of NC* data over windows `at`: of equal ones the first, of those that are no number
+    the last, as PyTorch's loop has it. `columns`: the first image axis is the one that is counted fastest."""
     n, channels, *size = shape_of(x)
     dims, lifted = len(at), []
     for axis, places in enumerate(at):  # (windows of all axes..., elements of all axes...)
@@ -56,6 +57,9 @@ def places_of_maxima(x, at, columns=False):
     named = table if not columns else np.broadcast_to(_flat(lifted[::-1], size[::-1]), (*out, *(p.shape[1] for p in at))).reshape(-1, each)
     seen = relay.take(relay.reshape(x, (n, channels, math.prod(size))), array(table, "int32"), axis=2)
     best = relay.cast(relay.argmax(seen, [3]), "int32")
+    if is_float(dtype_of(x)):
+        odd = relay.max(relay.where(relay.equal(seen, seen), array(-1, "int32"), array(arange(each), "int32")), [3])
+        best = relay.maximum(best, odd)
     index = relay.add(best, array(arange(len(table)) * each, "int32"))
     return relay.reshape(relay.take(array(named.ravel(), "int64"), index, axis=0), (n, channels, *out))
 

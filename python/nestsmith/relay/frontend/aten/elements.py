@@ -45,7 +45,7 @@ each(
     {
         "silu": lambda x: c.activation("Silu", x),
         "mish": lambda x: c.activation("Mish", x),
-        "selu": lambda x: c.activation("Selu", x),
+        "selu": lambda x: c.activation("Selu", x, 1.6732632423543772848, 1.0507009873554804934),  # ONNX has these as float32
         "hardsigmoid": lambda x: _hard_sigmoid(x),
         "hardswish": lambda x: relay.multiply(x, _hard_sigmoid(x)),
         "log_sigmoid": lambda x: c.log_sigmoid(x),

@@ -14,6 +14,7 @@ from ..pooling import adaptive_windows, places_of_maxima, unpooled, windows
 from ..recurrent import recurrent
 from ..sampling import grid_sample
 from ..values import Node, array, dtype_of, filled, rank_of, shape_of
+from .promotion import Types
 from .table import ATEN, aten, per_axis, scaled, with_axis
 
 # ---- products ----
@@ -34,30 +35,48 @@ aten("matmul", "mm", "bmm", "dot", "mv")(c.matmul)
 
 @aten("addmm", "baddbmm")
 def _addmm(bias, a, b, beta=1, alpha=1):
-    y = scaled(c.matmul(a, b), alpha)
-    return y if beta == 0 else relay.add(y, scaled(bias, beta))
+    if alpha == 1 and beta in (0, 1):  # as a layer with a bias
+        y = c.matmul(a, b)
+        return y if beta == 0 else relay.add(y, bias)
+    return _added(bias, c.matmul(a, b, _sum_type(a)), beta, alpha, dtype_of(a))
+
+
+def _sum_type(x):
+    """The type of a product that is scaled and added to before it is rounded."""
+    return "float32" if dtype_of(x) in ("float16", "bfloat16") else dtype_of(x)
+
+
+def _added(bias, product, beta, alpha, kind):
+    y = scaled(product, alpha)
+    return c.as_dtype(y if beta == 0 else relay.add(y, scaled(c.as_dtype(bias, dtype_of(y)), beta)), kind)
 
 
 @aten("addmv")
 def _addmv(bias, a, v, beta=1, alpha=1):
-    return _addmm(bias, a, v, beta, alpha)
+    return _added(bias, c.matmul(a, v, _sum_type(a)), beta, alpha, dtype_of(a))
 
 
 @aten("addbmm")
 def _addbmm(bias, a, b, beta=1, alpha=1):
-    y = scaled(c.reduce("sum", c.matmul(a, b), [0], False), alpha)
-    return y if beta == 0 else relay.add(y, scaled(bias, beta))
+    return _added(bias, c.reduce("sum", c.matmul(a, b, _sum_type(a)), [0], False), beta, alpha, dtype_of(a))
 
 
 @aten("_trilinear")
 def _trilinear(a, b, w, expand1, expand2, expand3, sumdim, unroll_dim=1):
-    """The sum over some axes of a product of three."""
-    product = None
-    for x, places in ((a, expand1), (b, expand2), (w, expand3)):
-        for place in sorted(places):
-            x = relay.expand_dims(x, place)
-        product = x if product is None else relay.multiply(product, x)
-    return c.reduce("sum", product, list(sumdim), False) if sumdim else product
+    """The sum over some axes of a product of three; over those that the third has not before it joins, as PyTorch does."""
+    a, b, w = (_with_axes(x, places) for x, places in ((a, expand1), (b, expand2), (w, expand3)))
+    first, rest = (sorted(d for d in sumdim if (d in expand3) == early) for early in (True, False))
+    product = relay.multiply(a, b)
+    product = c.reduce("sum", product, first, True) if first else product
+    product = relay.multiply(product, w)
+    product = c.reduce("sum", product, rest, True) if rest else product
+    return relay.squeeze(product, list(sumdim)) if sumdim else product
+
+
+def _with_axes(x, places):
+    for place in sorted(places):
+        x = relay.expand_dims(x, place)
+    return x
 
 
 @aten("outer")
@@ -207,9 +226,10 @@ def _batch_statistics(x, weight, bias, mean, var, momentum, eps):
     shape, kind = shape_of(x), dtype_of(x)
     axes = [a for a in range(len(shape)) if a != 1]
     wide = c.as_dtype(x, "float32") if kind in ("float16", "bfloat16") else x
-    mine, spread = relay.mean(wide, axes, keepdims=True), relay.variance(wide, axes, keepdims=True)
+    mine, rest = c.centred(wide, axes)
+    spread = relay.mean(relay.multiply(rest, rest), axes, keepdims=True)
     scale = relay.rsqrt(relay.add(spread, c.scalar(eps, spread)))
-    y = relay.multiply(relay.subtract(wide, mine), scale)
+    y = relay.multiply(rest, scale)
     for v, f in ((weight, relay.multiply), (bias, relay.add)):
         if v is not None:
             y = f(y, c.as_dtype(relay.expand_dims(v, 1, len(shape) - 2) if len(shape) > 2 else v, dtype_of(y)))
@@ -217,16 +237,17 @@ def _batch_statistics(x, weight, bias, mean, var, momentum, eps):
     flat = [relay.squeeze(v, axes) for v in (mine, scale, scaled(spread, count / max(count - 1, 1)))]
 
     def follows(old, new):
-        return None if old is None else relay.add(scaled(old, 1 - momentum), c.as_dtype(scaled(new, momentum), dtype_of(old)))
+        return None if old is None else relay.add(scaled(c.as_dtype(old, dtype_of(new)), 1 - momentum), scaled(new, momentum))
 
-    return [c.as_dtype(y, kind), flat[0], flat[1], follows(mean, flat[0]), follows(var, flat[2])]
+    return [*(c.as_dtype(v, kind) for v in (y, flat[0], flat[1])), follows(mean, flat[0]), follows(var, flat[2])]
 
 
 @aten("_native_batch_norm_legit_functional")
 def _batch_norm_functional(x, weight, bias, mean, var, training, momentum, eps):
     if training:
         return _batch_statistics(x, weight, bias, mean, var, momentum, eps)
-    return [_batch_norm(x, weight, bias, mean, var, False, momentum, eps), array([]), array([]), mean, var]
+    nothing = array([], dtype_of(x))
+    return [_batch_norm(x, weight, bias, mean, var, False, momentum, eps), nothing, nothing, *(c.as_dtype(v, _sum_type(x)) for v in (mean, var))]
 
 
 @aten("_native_batch_norm_legit.no_stats")
@@ -284,9 +305,14 @@ def _native_layer_norm(x, normalized_shape, weight, bias, eps):
     return [_layer_norm(x, normalized_shape, weight, bias, eps), *_statistics(x, _last(x, normalized_shape), eps)]
 
 
+def _smallest_step(x):
+    """Epsilon of the type in which PyTorch computes."""
+    return 2.0**-52 if dtype_of(x) == "float64" else 2.0**-23
+
+
 @aten("rms_norm")
 def _rms_norm(x, normalized_shape, weight=None, eps=None):
-    y = c.normalized(x, _last(x, normalized_shape), 2**-23 if eps is None else eps, mean=False)
+    y = c.normalized(x, _last(x, normalized_shape), _smallest_step(x) if eps is None else eps, mean=False)
     return y if weight is None else relay.multiply(y, weight)
 
 
@@ -300,6 +326,24 @@ def _softmax(x, dim, dtype=None, log=False):
 @aten("log_softmax", "_log_softmax")
 def _log_softmax(x, dim, dtype=None):
     return _softmax(x, dim, dtype, True)
+
+
+# ---- losses ----
+
+
+@aten("poisson_nll_loss", types=Types("x target", "eps", wide="eps", steps=True))
+def _poisson_nll_loss(x, target, log_input, full, eps, reduction):
+    """In float32 from end to end, for its terms cancel: PyTorch's reductions are none, mean and sum."""
+    s = lambda v: c.scalar(v, x)  # noqa: E731
+    if log_input:
+        loss = relay.subtract(relay.exp(x), relay.multiply(target, x))
+    else:
+        loss = relay.subtract(x, relay.multiply(target, relay.log(relay.add(x, s(eps)))))
+    if full:
+        root = relay.multiply(s(0.5), relay.log(relay.multiply(s(2 * math.pi), target)))
+        stirling = relay.add(relay.subtract(relay.multiply(target, relay.log(target)), target), root)
+        loss = relay.add(loss, relay.where(relay.less_equal(target, s(1)), s(0), stirling))
+    return c.reduce(("", "mean", "sum")[reduction], loss, None, False) if reduction else loss
 
 
 # ---- images ----

@@ -360,13 +360,24 @@ def _ormqr(a, tau, other, left=True, transpose=False):
 
 @aten("linalg_matrix_exp")
 def _matrix_exp(a):
-    """Scaled by 2^-12, a series of 12 terms, and 12 squares, in float64."""
-    kind, n = dtype_of(a), shape_of(a)[-1]
-    x = relay.multiply(relay.cast(_matrices(a), "float64"), array(2.0**-12, "float64"))
-    eye = array(np.eye(n)[None], "float64")
-    y = eye
-    for k in range(12, 0, -1):
-        y = relay.add(eye, relay.divide(c.matmul(x, c.expand(y, shape_of(x))), array(float(k), "float64")))
-    for _ in range(12):
-        y = c.matmul(y, y)
+    """Scaled by a power of 2 to a norm of 1, a series of 19 terms, and as many squares as halvings, in float64. NaN of infinities."""
+    kind, n, most = dtype_of(a), shape_of(a)[-1], 20
+    s = lambda v: array(float(v), "float64")  # noqa: E731
+    x = relay.cast(_matrices(a), "float64")
+    norm = relay.max(relay.sum(relay.abs(x), [1], keepdims=True), [2], keepdims=True)
+    halvings = relay.minimum(relay.maximum(relay.ceil(relay.log2(norm)), s(0)), s(most))
+    halvings = relay.where(relay.less(norm, s(np.inf)), halvings, s(np.nan))
+    x = relay.multiply(x, relay.exp2(relay.negative(halvings)))
+    powers = [array(np.broadcast_to(np.eye(n), shape_of(x)).copy(), "float64"), x]
+    for _ in range(3):
+        powers.append(c.matmul(powers[-1], x))
+    y = None
+    for k in (16, 12, 8, 4, 0):  # four terms at a time, by Horner's rule in x^4
+        part = None
+        for i in range(4):
+            term = relay.divide(powers[i], s(math.factorial(k + i)))
+            part = term if part is None else relay.add(part, term)
+        y = part if y is None else relay.add(c.matmul(y, powers[4]), part)
+    for k in range(most):
+        y = relay.where(relay.less(s(k), halvings), c.matmul(y, y), y)
     return relay.cast(_back(y, shape_of(a)[:-2]), kind)

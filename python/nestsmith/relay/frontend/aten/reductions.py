@@ -50,12 +50,17 @@ def _amin(x, dim=None, keepdim=False):
 
 @aten("any")
 def _any(x, dim=None, keepdim=False):
-    return c.reduce("any", c.cast(x, "bool"), listed(dim), keepdim)
+    return _of_bytes(x, c.reduce("any", c.cast(x, "bool"), listed(dim), keepdim))
 
 
 @aten("all")
 def _all(x, dim=None, keepdim=False):
-    return c.reduce("all", c.cast(x, "bool"), listed(dim), keepdim)
+    return _of_bytes(x, c.reduce("all", c.cast(x, "bool"), listed(dim), keepdim))
+
+
+def _of_bytes(x, truth):
+    """PyTorch's any and all of uint8 are uint8."""
+    return c.cast(truth, "uint8") if dtype_of(x) == "uint8" else truth
 
 
 def _most(kind):
@@ -132,7 +137,7 @@ _length = promoted(_root_of_powers, Types("x", steps=True))
 
 @aten("logsumexp", types=STEPS)
 def _logsumexp(x, dim, keepdim=False):
-    return relay.logsumexp(x, c.axes_of(listed(dim), rank_of(x)), keepdim)
+    return relay.logsumexp(x, c.axes_of(listed(dim), rank_of(x)), keepdim) if rank_of(x) else x
 
 
 @aten("cumsum")

@@ -39,6 +39,8 @@ def _sum(x, *more):
     return x
 
 
+_EULER_GAMMA = 0.5772156649015329
+
 # Lanczos (1964), g = 7: the coefficients of Godfrey (2001).
 _LANCZOS = (
     0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059, 12.507343278686905,
@@ -57,6 +59,25 @@ def _log_gamma_of_more_than_half(x):
     return _sum(c.scalar(0.5 * math.log(2 * math.pi), x), power, relay.log(series))
 
 
+def _zeta_less_one(k):
+    """Riemann's zeta function of k, less 1: its terms below 99, and Euler's formula for the others."""
+    n = 99.0
+    tail = n ** (1 - k) / (k - 1) + n**-k / 2 + k * n ** (-k - 1) / 12 - k * (k + 1) * (k + 2) * n ** (-k - 3) / 720
+    return math.fsum([*(float(i) ** -k for i in range(2, 99)), tail])
+
+
+# Abramowitz and Stegun 6.1.33, of gamma(2 + z): from the highest power on.
+_NEAR_TWO = [(-1) ** k * _zeta_less_one(k) / k for k in range(28, 1, -1)] + [1 - _EULER_GAMMA, 0.0]
+
+
+def _log_gamma_about_two(x):
+    """From 0.5 to 2.5, with the zeros at 1 and 2: by the series about 2."""
+    first = relay.less(x, c.scalar(1.5, x))
+    z = relay.subtract(x, relay.where(first, c.scalar(1, x), c.scalar(2, x)))
+    out = _polynomial(z, _NEAR_TWO)
+    return relay.where(first, relay.subtract(out, relay.log1p(z)), out)
+
+
 def _reflected(x):
     """(whether x is below a half, 1 - x there and x elsewhere, how far x is from a whole number)"""
     below = relay.less(x, c.scalar(0.5, x))
@@ -67,10 +88,21 @@ def _reflected(x):
 @_wide
 def _lgamma(x):
     below, y, part = _reflected(x)
-    out = _log_gamma_of_more_than_half(y)
-    sine = relay.abs(relay.sin(relay.multiply(part, c.scalar(math.pi, x))))
-    out = relay.where(below, relay.subtract(relay.log(relay.divide(c.scalar(math.pi, x), sine)), out), out)
-    return relay.where(relay.equal(relay.abs(x), c.scalar(np.inf, x)), c.scalar(np.inf, x), out)
+    low = relay.less(y, c.scalar(5.5, x))
+    near, far = relay.where(low, y, c.scalar(1, x)), relay.where(low, c.scalar(6, x), y)
+    factors = c.scalar(1, x)
+    for k in (2.5, 3.5, 4.5):  # down to what is below 2.5
+        more = relay.greater_equal(y, c.scalar(k, x))
+        near = relay.where(more, relay.subtract(near, c.scalar(1, x)), near)
+        factors = relay.where(more, relay.multiply(factors, relay.subtract(y, c.scalar(k - 1.5, x))), factors)
+    out = relay.where(low, relay.add(_log_gamma_about_two(near), relay.log(factors)), _log_gamma_of_more_than_half(far))
+    # log(sin(pi part) / pi), in two parts, for the smallest numbers have no sines
+    size = relay.abs(part)
+    angle = relay.multiply(relay.maximum(size, c.scalar(1e-300, x)), c.scalar(math.pi, x))
+    sine = relay.add(relay.log(size), relay.log(relay.divide(relay.sin(angle), angle)))
+    out = relay.where(below, relay.negative(relay.add(sine, out)), out)
+    pole = relay.logical_and(relay.less_equal(x, c.scalar(0, x)), relay.equal(size, c.scalar(0, x)))
+    return relay.where(relay.logical_or(pole, relay.equal(relay.abs(x), c.scalar(np.inf, x))), c.scalar(np.inf, x), out)
 
 
 # B(2k) / 2k of the asymptotic series, Abramowitz and Stegun 6.3.18.
@@ -119,6 +151,18 @@ def _erfinv(x):
     return _erfinv_of(x)
 
 
+def _erfcx_of(x):
+    """exp(x^2) erfc(x): a continued fraction (7.1.14) from 4 on."""
+    near = relay.minimum(x, c.scalar(4, x))
+    low = relay.multiply(relay.exp(relay.multiply(near, near)), relay.erfc(near))
+    far, fraction = relay.maximum(x, c.scalar(4, x)), None
+    for k in range(30, 0, -1):
+        under = far if fraction is None else relay.add(far, fraction)
+        fraction = relay.divide(c.scalar(k / 2, x), under)
+    high = relay.divide(c.scalar(1 / math.sqrt(math.pi), x), relay.add(far, fraction))
+    return relay.where(relay.greater(x, c.scalar(4, x)), high, low)
+
+
 @aten("special_ndtri")
 @_wide
 def _ndtri(x):
@@ -130,17 +174,18 @@ def _ndtri(x):
     wanted = relay.log(relay.multiply(relay.maximum(far, s(5e-324)), s(2)))
     z = relay.sqrt(relay.subtract(relay.negative(wanted), relay.multiply(s(0.5), relay.log(relay.multiply(relay.negative(wanted), s(math.pi))))))
     for _ in range(3):
-        tail = relay.erfc(z)
-        slope = relay.divide(relay.multiply(s(-2 / math.sqrt(math.pi)), relay.exp(relay.negative(relay.multiply(z, z)))), tail)
-        z = relay.subtract(z, relay.divide(relay.subtract(relay.log(tail), wanted), slope))
+        tail = _erfcx_of(z)  # erfc itself is not precise where it is subnormal
+        slope = relay.divide(s(-2 / math.sqrt(math.pi)), tail)
+        z = relay.subtract(z, relay.divide(relay.subtract(relay.subtract(relay.log(tail), relay.multiply(z, z)), wanted), slope))
     z = relay.multiply(z, s(math.sqrt(2)))
     close = relay.logical_and(relay.less(far, s(0.02)), relay.greater(far, s(0)))
-    return relay.where(close, relay.where(upper, z, relay.negative(z)), root)
+    y = relay.where(close, relay.where(upper, z, relay.negative(z)), root)
+    return relay.where(relay.less(x, s(0)), s(np.nan), y)
 
 
 def _bessel(order):
-    """exp(-|x|) times the modified Bessel function: its power series up to 16, the asymptotic series (9.7.1) above."""
-    split, few = 16.0, 24
+    """exp(-|x|) times the modified Bessel function: its power series up to 24, the asymptotic series (9.7.1) above."""
+    split, few = 24.0, 28
     power = [1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(60)]
     far, term = [1.0], 1.0
     for k in range(1, few):
@@ -153,18 +198,28 @@ def _bessel(order):
         half = relay.multiply(near, c.scalar(0.5, x))
         low = relay.multiply(_polynomial(relay.multiply(half, half), power[::-1]), relay.exp(relay.negative(near)))
         low = relay.multiply(low, half) if order else low
-        high = relay.divide(_polynomial(relay.divide(c.scalar(1, x), much), far[::-1]), relay.sqrt(relay.multiply(c.scalar(2 * math.pi, x), much)))
+        root = relay.multiply(c.scalar(math.sqrt(2 * math.pi), x), relay.sqrt(much))
+        high = relay.divide(_polynomial(relay.divide(c.scalar(1, x), much), far[::-1]), root)
         y = relay.where(relay.greater(a, c.scalar(split, x)), high, low)
-        y = relay.copysign(y, x) if order else y
+        y = relay.where(relay.less(x, c.scalar(0, x)), relay.negative(y), y) if order else y  # 0.0 of -0.0, as PyTorch's
         return relay.where(relay.not_equal(x, x), x, y)
 
     return scaled
 
 
+def _grown(scaled):
+    """`scaled` times exp(|x|), in two steps: the product may be finite where exp(|x|) is not."""
+
+    def convert(x):
+        half = relay.exp(relay.multiply(relay.abs(x), c.scalar(0.5, x)))
+        return relay.multiply(relay.multiply(scaled(x), half), half)
+
+    return convert
+
+
 for _order in (0, 1):
-    _scaled = _bessel(_order)
-    aten(f"special_i{_order}e")(_wide(_scaled))
-    aten(*(["i0", "special_i0"] if not _order else ["special_i1"]))(_wide(lambda x, f=_scaled: relay.multiply(f(x), relay.exp(relay.abs(x)))))
+    aten(f"special_i{_order}e")(_wide(_bessel(_order)))
+    aten(*(["i0", "special_i0"] if not _order else ["special_i1"]))(_wide(_grown(_bessel(_order))))
 
 
 each({"special_modified_bessel_i0": ATEN["aten::i0"], "special_modified_bessel_i1": ATEN["aten::special_i1"]}, lambda f: f)
@@ -180,87 +235,121 @@ def _spherical_bessel_j0(x):
 
 
 def _hankel(order, x):
-    """Amplitudes and phase of the Bessel functions of large arguments, 9.2.5 to 9.2.10: (P, Q, angle, sqrt(2 / pi x))."""
+    """P, Q, cosine and sine of the Bessel functions of large arguments, 9.2.5 to 9.2.10, both times sqrt(2 / pi x)."""
     one, term, p, q = c.scalar(1, x), 1.0, [], []
-    for k in range(25):
+    for k in range(29):
         (q if k % 2 else p).append(term * (-1) ** (k // 2))
         term *= (4 * order**2 - (2 * k + 1) ** 2) / (8 * (k + 1))
     z = relay.divide(one, x)
     square = relay.multiply(z, z)
-    angle = relay.subtract(x, c.scalar((order / 2 + 0.25) * math.pi, x))
-    scale = relay.sqrt(relay.multiply(c.scalar(2 / math.pi, x), z))
-    return _polynomial(square, p[::-1]), relay.multiply(z, _polynomial(square, q[::-1])), angle, scale
+    scale = relay.sqrt(relay.multiply(c.scalar(1 / math.pi, x), z))
+    # cos and sin of x - pi / 4 or x - 3 pi / 4, times sqrt(2): x less the angle would lose digits
+    cosine, sine = relay.multiply(scale, relay.cos(x)), relay.multiply(scale, relay.sin(x))
+    both, less = relay.add(sine, cosine), relay.subtract(sine, cosine)
+    turned = (less, relay.negative(both)) if order else (both, less)
+    return _polynomial(square, p[::-1]), relay.multiply(z, _polynomial(square, q[::-1])), *turned
 
 
-_FAR = 12.0  # from where on the asymptotic series are taken
+_FAR = 20.0  # from where on the asymptotic series are taken
+_POINTS = 28  # of a quarter of the circle: J of the order 4 * 28 - 56 is nothing below _FAR
+
+
+def _of_angles(order, a, weight):
+    """The mean over the points of a quarter circle of cos(a sin t) or, of order 1, sin(a sin t) sin t, times a weight: Bessel's integral
+    (9.1.18), whose sum over points of equal distance converges faster than any power."""
+    total = None
+    for j in range(_POINTS):
+        t = (j + 0.5) * math.pi / 2 / _POINTS
+        angle = relay.multiply(a, c.scalar(math.sin(t), a))
+        value, factor = (relay.sin(angle), math.sin(t)) if order else (relay.cos(angle), 1.0)
+        term = relay.multiply(value, c.scalar(factor * weight(t) / _POINTS, a))
+        total = term if total is None else relay.add(total, term)
+    return total
 
 
 def _bessel_j(order):
-    power = [(-1) ** k / (math.factorial(k) * math.factorial(k + order)) for k in range(40)]
-
     def convert(x):
         a = relay.abs(x)
-        half = relay.multiply(relay.minimum(a, c.scalar(_FAR, x)), c.scalar(0.5, x))
-        low = _polynomial(relay.multiply(half, half), power[::-1])
-        low = relay.multiply(low, half) if order else low
-        p, q, angle, scale = _hankel(order, relay.maximum(a, c.scalar(_FAR, x)))
-        high = relay.multiply(scale, relay.subtract(relay.multiply(p, relay.cos(angle)), relay.multiply(q, relay.sin(angle))))
+        low = _of_angles(order, relay.minimum(a, c.scalar(_FAR, x)), lambda t: 1.0)
+        p, q, cosine, sine = _hankel(order, relay.maximum(a, c.scalar(_FAR, x)))
+        high = relay.subtract(relay.multiply(p, cosine), relay.multiply(q, sine))
         y = relay.where(relay.less(a, c.scalar(_FAR, x)), low, high)
-        y = relay.where(relay.logical_and(relay.less(x, c.scalar(0, x)), relay.not_equal(y, c.scalar(0, x))), relay.negative(y), y) if order else y
+        if order:  # 0.0 of both infinities
+            y = relay.where(relay.logical_and(relay.less(x, c.scalar(0, x)), relay.not_equal(y, c.scalar(0, x))), relay.negative(y), y)
+            y = relay.where(relay.less(a, c.scalar(1e-12, x)), relay.multiply(x, c.scalar(0.5, x)), y)
         return relay.where(relay.not_equal(x, x), x, y)
 
     return convert
 
 
-def _harmonic(k):
-    return sum(1 / i for i in range(1, k + 1)) - 0.5772156649015329  # the digamma function of k + 1
+def _neumann(t):
+    """The weights that make of J's integrals the sum of (-1)^k J(2k) / k, 9.1.88."""
+    return sum((-1) ** k * math.cos(2 * k * t) / k for k in range(1, _POINTS))
 
 
-def _second_series(order, sign):
-    """Coefficients of the power series beside the logarithm, 9.1.11 and 9.6.11: of (x/2)^2, from the highest power on."""
-    return [sign**k * (_harmonic(k) + _harmonic(k + order)) / (math.factorial(k) * math.factorial(k + order)) for k in range(40)][::-1]
+def _log_of_half(x):
+    """log(x / 2), also of the smallest number, whose half is 0."""
+    return relay.subtract(relay.log(x), c.scalar(math.log(2), x))
 
 
 def _bessel_y(order):
-    j = _bessel_j(order)
+    """Neumann's series, of order 1 its derivative, and Hankel's."""
 
     def convert(x):
-        zero = c.scalar(0, x)
-        half = relay.multiply(relay.minimum(x, c.scalar(_FAR, x)), c.scalar(0.5, x))
-        tail = relay.divide(_polynomial(relay.multiply(half, half), _second_series(order, -1)), c.scalar(math.pi, x))
-        tail = relay.multiply(tail, half) if order else tail
-        low = relay.subtract(relay.multiply(relay.multiply(c.scalar(2 / math.pi, x), relay.log(half)), j(relay.multiply(half, c.scalar(2, x)))), tail)
-        low = relay.subtract(low, relay.divide(c.scalar(1 / math.pi, x), half)) if order else low
-        p, q, angle, scale = _hankel(order, relay.maximum(x, c.scalar(_FAR, x)))
-        high = relay.multiply(scale, relay.add(relay.multiply(p, relay.sin(angle)), relay.multiply(q, relay.cos(angle))))
-        y = relay.where(relay.less(x, c.scalar(_FAR, x)), low, high)
-        return relay.where(relay.equal(x, zero), c.scalar(-np.inf, x), relay.where(relay.less(x, zero), c.scalar(np.nan, x), y))
+        s = lambda v: c.scalar(v, x)  # noqa: E731
+        near = relay.minimum(x, s(_FAR))
+        log = relay.add(_log_of_half(near), s(_EULER_GAMMA))
+        j, series = _of_angles(order, near, lambda t: 1.0), _of_angles(order, near, _neumann)
+        low = relay.subtract(relay.multiply(log, j), relay.multiply(s(2), series))
+        if order:
+            low = relay.subtract(low, relay.divide(_of_angles(0, near, lambda t: 1.0), near))
+        low = relay.multiply(low, s(2 / math.pi))
+        p, q, cosine, sine = _hankel(order, relay.maximum(x, s(_FAR)))
+        high = relay.add(relay.multiply(p, sine), relay.multiply(q, cosine))
+        y = relay.where(relay.less(x, s(_FAR)), low, high)
+        return relay.where(relay.equal(x, s(0)), s(-np.inf), relay.where(relay.less(x, s(0)), s(np.nan), y))
 
     return convert
 
 
+def _harmonic(k):
+    return sum(1 / i for i in range(1, k + 1)) - _EULER_GAMMA  # the digamma function of k + 1
+
+
+def _second_series(order):
+    """Coefficients of the power series beside the logarithm, 9.6.11: of (x/2)^2, from the highest power on."""
+    return [(_harmonic(k) + _harmonic(k + order)) / (math.factorial(k) * math.factorial(k + order)) for k in range(20)][::-1]
+
+
 def _bessel_k(order, scaled):
-    """The power series up to 7, Hankel's 9.7.2 above."""
-    split, far, term = 7.0, [], 1.0
-    for k in range(15):
+    """The power series up to 2, the integral 9.6.24 as a sum up to 24, Hankel's 9.7.2 above. The sums are of exp(x) K."""
+    first, split, step, far, term = 2.0, 24.0, 0.14, [], 1.0
+    for k in range(28):
         far.append(term)
         term *= (4 * order**2 - (2 * k + 1) ** 2) / (8 * (k + 1))
-    power = [1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(40)]
+    power = [1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(20)]
 
     def convert(x):
-        zero, near = c.scalar(0, x), relay.minimum(x, c.scalar(split, x))
-        half = relay.multiply(near, c.scalar(0.5, x))
+        s = lambda v: c.scalar(v, x)  # noqa: E731
+        near = relay.minimum(x, s(first))
+        half = relay.multiply(near, s(0.5))
         square = relay.multiply(half, half)
-        log = relay.multiply(relay.log(half), _polynomial(square, power[::-1]))
-        tail = relay.multiply(c.scalar(0.5, x), _polynomial(square, _second_series(order, 1)))
+        log = relay.multiply(_log_of_half(near), _polynomial(square, power[::-1]))
+        tail = relay.multiply(s(0.5), _polynomial(square, _second_series(order)))
         low = relay.subtract(tail, log) if not order else relay.add(
-            relay.divide(c.scalar(0.5, x), half), relay.multiply(half, relay.subtract(log, tail)))
-        much = relay.maximum(x, c.scalar(split, x))
-        high = relay.multiply(relay.sqrt(relay.divide(c.scalar(math.pi / 2, x), much)), _polynomial(relay.divide(c.scalar(1, x), much), far[::-1]))
-        grow, shrink = relay.exp(near), relay.exp(relay.negative(x))
-        y = relay.where(relay.less(x, c.scalar(split, x)), relay.multiply(low, grow), high)
-        y = y if scaled else relay.multiply(y, shrink)
-        return relay.where(relay.equal(x, zero), c.scalar(np.inf, x), relay.where(relay.less(x, zero), c.scalar(np.nan, x), y))
+            relay.divide(s(1), near), relay.multiply(half, relay.subtract(log, tail)))  # fmt: skip
+        low = relay.multiply(low, relay.exp(near))
+        mid = relay.minimum(relay.maximum(x, s(first)), s(split))
+        middle = s(step / 2)
+        for k in range(1, 28):
+            t = k * step
+            value = relay.exp(relay.multiply(mid, s(1 - math.cosh(t))))
+            middle = relay.add(middle, relay.multiply(value, s(step * math.cosh(order * t))))
+        much = relay.maximum(x, s(split))
+        high = relay.multiply(relay.divide(s(math.sqrt(math.pi / 2)), relay.sqrt(much)), _polynomial(relay.divide(s(1), much), far[::-1]))
+        y = relay.where(relay.less(x, s(first)), low, relay.where(relay.less(x, s(split)), middle, high))
+        y = y if scaled else relay.multiply(y, relay.exp(relay.negative(x)))
+        return relay.where(relay.equal(x, s(0)), s(np.inf), relay.where(relay.less(x, s(0)), s(np.nan), y))
 
     return convert
 
@@ -285,6 +374,7 @@ def _hurwitz(s, q):
     z = relay.add(q, c.scalar(10, q))
     last = power(z, s)
     total = _sum(total, relay.divide(relay.multiply(last, z), relay.subtract(s, one)), relay.multiply(last, c.scalar(0.5, q)))
+    s = relay.minimum(s, c.scalar(1e4, s))  # beyond, the first terms are all there is
     factor, shrink = relay.divide(relay.multiply(s, last), z), relay.multiply(z, z)
     for k, b in enumerate(_EULER, 1):
         total = relay.add(total, relay.multiply(factor, c.scalar(b / math.factorial(2 * k), q)))
@@ -296,10 +386,13 @@ def _hurwitz(s, q):
 def _shifted(s, q):
     """:func:`_hurwitz`, for whole s of negative q, too: the sum over all whole numbers, without those below q."""
     below = relay.less(q, c.scalar(0, q))
-    one, part = c.scalar(1, q), relay.subtract(q, relay.floor(q))
-    even = relay.equal(relay.floor_mod(s, c.scalar(2, s)), c.scalar(0, s))
-    rest = relay.subtract(_hurwitz(s, relay.subtract(one, part)), _hurwitz(s, relay.subtract(one, q)))
-    return relay.where(below, relay.add(_hurwitz(s, part), relay.where(even, rest, relay.negative(rest))), _hurwitz(s, q))
+    down = relay.negative(q)
+    part, other = relay.subtract(q, relay.floor(q)), relay.subtract(down, relay.floor(down))  # both are exact
+    odd = relay.equal(relay.floor_mod(s, c.scalar(2, s)), c.scalar(1, s))
+    signed = lambda v: relay.where(odd, relay.negative(v), v)  # noqa: E731
+    whole = relay.add(_hurwitz(s, part), signed(_hurwitz(s, other)))
+    rest = _hurwitz(s, relay.subtract(c.scalar(1, q), q))
+    return relay.where(below, relay.subtract(whole, signed(rest)), _hurwitz(s, q))
 
 
 @aten("special_zeta", types=Types("x q", real=True))
@@ -331,15 +424,7 @@ def _derivative(n, x):
 @aten("special_erfcx")
 @_wide
 def _erfcx(x):
-    """exp(x^2) erfc(x): a continued fraction (7.1.14) from 4 on."""
-    near = relay.minimum(x, c.scalar(4, x))
-    low = relay.multiply(relay.exp(relay.multiply(near, near)), relay.erfc(near))
-    far, fraction = relay.maximum(x, c.scalar(4, x)), None
-    for k in range(30, 0, -1):
-        under = far if fraction is None else relay.add(far, fraction)
-        fraction = relay.divide(c.scalar(k / 2, x), under)
-    high = relay.divide(c.scalar(1 / math.sqrt(math.pi), x), relay.add(far, fraction))
-    return relay.where(relay.greater(x, c.scalar(4, x)), high, low)
+    return _erfcx_of(x)
 
 
 @aten("frexp.Tensor")
@@ -360,7 +445,17 @@ def _frexp(x):
     return [relay.cast(f, dtype_of(x)), relay.cast(relay.where(alone, zero, e), "int32")]
 
 
-# ---- Chebyshev's polynomials by their closed forms: of the angle acos x within 1, of acosh |x| beyond ----
+# ---- Chebyshev's polynomials by their recurrence up to degree 8, by closed forms above: of acos x within 1, of acosh |x| beyond ----
+
+
+def _recurrence(x, n, first):
+    """The polynomials of the degrees 0 to 8, of which each n chooses its own; `first` is that of degree 1."""
+    twice, before, y = relay.multiply(x, c.scalar(2, x)), c.scalar(1, x), first
+    out = relay.where(relay.equal(n, c.scalar(0, n)), before, y)
+    for k in range(2, 9):
+        before, y = y, relay.subtract(relay.multiply(twice, y), before)
+        out = relay.where(relay.equal(n, c.scalar(k, n)), y, out)
+    return out
 
 
 def _chebyshev(kind):
@@ -379,22 +474,25 @@ def _chebyshev(kind):
         uneven = lambda: relay.divide(sh(half), sh(s(0.5)))  # noqa: E731
         many = relay.add(relay.multiply(n, s(2)), one)
         above, below = relay.equal(x, one), relay.equal(x, s(-1))
+        twice = relay.multiply(x, s(2))
         if kind == "t":
-            near, far, ends = cosine(n, angle), ch(n), (one, one)
+            near, far, ends, first = cosine(n, angle), ch(n), (one, one), x
         elif kind == "u":
             next_one = relay.add(n, one)
             near, far = relay.divide(sine(next_one, angle), relay.sin(angle)), relay.divide(sh(next_one), sh(one))
-            ends = next_one, next_one
+            ends, first = (next_one, next_one), twice
         elif kind == "v":
             near = relay.divide(cosine(half, angle), cosine(s(0.5), angle))
-            far, ends = relay.where(relay.greater(x, s(0)), even(), uneven()), (one, many)
+            far, ends, first = relay.where(relay.greater(x, s(0)), even(), uneven()), (one, many), relay.subtract(twice, one)
         else:
             near = relay.divide(sine(half, angle), sine(s(0.5), angle))
-            far, ends = relay.where(relay.greater(x, s(0)), uneven(), even()), (many, one)
+            far, ends, first = relay.where(relay.greater(x, s(0)), uneven(), even()), (many, one), relay.add(twice, one)
         y = relay.where(relay.less_equal(size, one), near, relay.multiply(sign, far))
+        y = relay.where(relay.less_equal(n, s(8)), _recurrence(x, n, first), y)
         y = relay.where(above, ends[0], relay.where(below, relay.multiply(sign, ends[1]), y))
         y = relay.where(relay.equal(n, s(0)), one, relay.where(relay.less(n, s(0)), s(0), y))
-        return relay.where(relay.logical_and(relay.not_equal(x, x), relay.greater(n, s(0))), x, y)
+        y = relay.where(relay.logical_and(relay.not_equal(x, x), relay.greater(n, s(0))), x, y)
+        return relay.where(relay.logical_and(relay.equal(size, s(np.inf)), relay.greater(n, s(8))), s(np.nan), y)  # as the recurrence
 
     return closed
 
