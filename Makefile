@@ -129,10 +129,30 @@ need:
 .PHONY: need
 endif
 lib: $(BUILD)/libnestsmith.a
-# What a deployed program needs to run a network that export_library wrote: no compiler rooms, no OpenBLAS.
-RT_OBJ := $(filter $(foreach d,base program device graph,$(BUILD)/csrc/$d/%),$(OBJ))
-RT_LIBS := $(shell pkg-config --libs libcjson 2>/dev/null) -ldl -lpthread -lm
-lib-rt: $(BUILD)/libnestsmith_rt.a
+# What a deployed program needs to run a network (csrc/rt/nsrt.h), with cJSON in it and nothing of the compiler: `make lib-rt`,
+# `make lib-rt CROSS=aarch64-linux-gnu-`, `make install PREFIX=/usr/local`. Only nsrt_* can be seen in either library.
+RT_CC ?= $(if $(CROSS),$(CROSS)gcc,$(CC))
+RT_DIR := $(BUILD)/rt$(if $(CROSS),-$(CROSS:-=))
+RT_SRC := $(filter $(foreach d,base program device graph rt,csrc/$d/%),$(SRC))
+RT_OBJ := $(RT_SRC:%.c=$(RT_DIR)/%.o) $(RT_DIR)/cJSON.o
+RT_SIZE := -ffunction-sections -fdata-sections
+RT_FLAGS = $(filter-out -g $(DEPS_CFLAGS),$(CFLAGS)) $(RT_SIZE) -I$(BUILD)/cjson
+RT_SO := libnestsmith_rt.so.0
+PREFIX ?= /usr/local
+lib-rt: $(RT_DIR)/libnestsmith_rt.so $(RT_DIR)/libnestsmith_rt.a
+$(RT_DIR)/libnestsmith_rt.so: $(RT_OBJ)
+	@$(SAY) LINK $@; $(RT_CC) -shared -Wl,-soname,$(RT_SO),-z,defs,--gc-sections -s -o $@ $^ -ldl -lpthread -lm
+$(RT_DIR)/libnestsmith_rt.a: $(RT_OBJ)
+	@$(RT_CC) -r -nostdlib -o $(RT_DIR)/nestsmith_rt.o $^
+	@$(CROSS)objcopy --localize-hidden $(RT_DIR)/nestsmith_rt.o; rm -f $@; $(CROSS)ar rcs $@ $(RT_DIR)/nestsmith_rt.o
+$(RT_DIR)/cJSON.o: $(BUILD)/cjson/cJSON.c
+	@mkdir -p $(@D); $(CACHE) $(RT_CC) -O2 -fPIC -fvisibility=hidden $(RT_SIZE) -c $< -o $@
+$(RT_DIR)/%.o: %.c $(BUILD)/cjson/cJSON.c
+	@mkdir -p $(@D); $(SAY) $(CROSS)CC $<; $(CACHE) $(RT_CC) $(RT_FLAGS) -MMD -MP -c $< -o $@
+install: lib-rt
+	@.ci/install-rt $(RT_DIR) $(RT_SO) $(DESTDIR) $(PREFIX)
+.PHONY: install
+-include $(RT_OBJ:.o=.d)
 # What runs on a board, with cJSON in it: `make runner`, `make runner CROSS=aarch64-linux-gnu-`. Linked with the board's own C library,
 # for the drivers that it opens bring theirs.
 RUNNER_CC ?= $(CROSS)gcc
@@ -151,8 +171,6 @@ $(BUILD)/cjson/cJSON.c:
 	@.ci/cjson $(@D)
 .PHONY: runner
 -include $(RUNNER_OBJ:.o=.d)
-$(BUILD)/libnestsmith_rt.a: $(RT_OBJ)
-	@rm -f $@; ar rcs $@ $^
 $(BUILD)/libnestsmith.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
 $(BUILD)/csrc/py/%.o: csrc/py/%.c
@@ -173,10 +191,10 @@ need-cmocka:
 .PHONY: need-cmocka
 $(BUILD)/ctest/%: tests/c/%.c tests/c/fixture.h $(BUILD)/libnestsmith.a
 	@mkdir -p $(@D); $(CC) $(CFLAGS) -Wno-conversion -o $@ $< $(BUILD)/libnestsmith.a -lcmocka $(DEPS_LIBS) $(LDSAN)
-# Only the library of finished programs, and a network that was exported by an earlier version.
-$(BUILD)/ctest/test_runtime: tests/c/test_runtime.c tests/data/library-network-fbcf384.so.gz $(BUILD)/libnestsmith_rt.a
+# a network that was exported by an earlier version
+$(BUILD)/ctest/test_runtime: tests/c/test_runtime.c tests/data/library-network-fbcf384.so.gz $(BUILD)/libnestsmith.a
 	@mkdir -p $(@D); gzip -dc tests/data/library-network-fbcf384.so.gz > $(@D)/network.so
-	@$(CC) $(CFLAGS) -Wno-conversion -DNETWORK='"$(@D)/network.so"' -o $@ $< $(BUILD)/libnestsmith_rt.a -lcmocka $(RT_LIBS) $(LDSAN)
+	@$(CC) $(CFLAGS) -Wno-conversion -DNETWORK='"$(@D)/network.so"' -o $@ $< $(BUILD)/libnestsmith.a -lcmocka $(DEPS_LIBS) $(LDSAN)
 # test_memory sees every call of the system's allocator, and makes it fail
 $(BUILD)/ctest/test_memory: LDSAN += $(addprefix -Wl$(COMMA)--wrap=,malloc calloc realloc posix_memalign strdup free)
 # The IR's tables move whenever they grow and programs are verified after every pass, so that much is seen.
@@ -189,7 +207,7 @@ test-asan: setup
 	@$(ASAN_MAKE) EXT=$(BUILD)/asan/$(EXT) --no-print-directory -s -j2 ext
 	VENV="$(VENV)" BUILD="$(BUILD)" SAN_CC="$(CC)" FOLDERS="$(FOLDERS)" .ci/asan $(TESTS)
 # The parts that use threads (thread pool, search, training, compiling, measuring) under ThreadSanitizer.
-TSAN ?= base device measure race mlp search
+TSAN ?= base device measure race mlp search runtime
 TSAN_TESTS := $(filter $(addprefix tests/c/test_,$(addsuffix .c,$(TSAN))),$(CTESTS))
 ctest-tsan:
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 $(MAKE) BUILD=$(BUILD)/tsan CC="$(FUZZ_CC) -fsanitize=thread" CTESTS="$(TSAN_TESTS)" ctest

@@ -121,15 +121,16 @@ static CpuPool *pool_of(Device *d) {
   return cpu->pool;
 }
 
-static void cpu_run(DevModule *m, void *const *args) {
+static void cpu_run(DevModule *m, void *const *args, void *const *work, const DevThreads *threads) {
   CpuCode *c = m->code;
-  int32_t rc = c->entry(args, m->work, cpool_run, pool_of(m->dev));
+  int32_t rc =
+      threads ? c->entry(args, work, threads->run, threads->pool) : c->entry(args, work, cpool_run, pool_of(m->dev));
   if (rc == PROGRAM_NO_MEMORY)
     err_raise(m->dev->err, NS_ERR_MEMORY, "program \"%s\": out of memory for a temporary array", m->man->entry);
   if (rc == PROGRAM_ZERO_DIVISION)
     err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\" divides an integer by zero", m->man->entry);
   if (rc == PROGRAM_BAD_INDEX && m->man->report >= 0) {
-    if (!m->made_up) dev_raise_index(m, m->work[m->man->report]);
+    if (!m->made_up) dev_raise_index(m, work[m->man->report]);
     return;
   }
   if (rc != 0) err_raise(m->dev->err, NS_ERR_RUNTIME, "program \"%s\" returned error %d", m->man->entry, rc);
@@ -139,13 +140,13 @@ static double cpu_time(DevModule *m, void *const *args, int number, bool flush) 
   double sum = 0;
   if (!flush) {
     double t = clock_now();
-    for (int i = 0; i < number; i++) cpu_run(m, args);
+    for (int i = 0; i < number; i++) cpu_run(m, args, m->own, NULL);
     return (clock_now() - t) / number;
   }
   for (int i = 0; i < number; i++) {
     dev_flush(m->dev);
     double t = clock_now();
-    cpu_run(m, args);
+    cpu_run(m, args, m->own, NULL);
     sum += clock_now() - t;
   }
   return sum / number;

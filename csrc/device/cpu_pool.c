@@ -147,7 +147,7 @@ void cpool_free(CpuPool *p) {
 int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env, int64_t n) {
   CpuPool *p = pool;
   if (n <= 0) return 0;
-  if (!p || p->n == 1 || n == 1 || atomic_flag_test_and_set(&p->busy)) {
+  if (!p || p->n == 1 || n == 1 || !cpool_works(p) || atomic_flag_test_and_set(&p->busy)) {
     body(env, 0, n);
     return 0;
   }

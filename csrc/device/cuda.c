@@ -432,7 +432,10 @@ static void launch_all(DevModule *m, Cuda *c, int copy, void *const *args) {
   }
 }
 
-static void cuda_run(DevModule *m, void *const *args) { launch_all(m, enter(m->dev), 0, args); }
+static void cuda_run(DevModule *m, void *const *args, void *const *work, const DevThreads *threads NS_UNUSED) {
+  m->work = work;
+  launch_all(m, enter(m->dev), 0, args);
+}
 
 static void cuda_regs(const DevModule *m, int kernel, int *regs, int *local_bytes, int *shared_bytes) {
   Cuda *c = enter(m->dev);

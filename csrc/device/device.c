@@ -79,6 +79,11 @@ void dev_close(Device *d) {
 
 bool dev_lost(const Device *d) { return d->lost; }
 DevType dev_type(const Device *d) { return d->type; }
+DevType dev_type_of(const char *target) {
+  for (int i = 0; i < NS_COUNT(BACKENDS); i++)
+    if (strcmp(BACKENDS[i].target, target) == 0) return BACKENDS[i].type;
+  return (DevType)0;
+}
 int dev_id(const Device *d) { return d->id; }
 const DevInfo *dev_info(const Device *d) { return &d->info; }
 
@@ -224,14 +229,13 @@ static void ready(DevModule *m, void *const *args) {
 
 void dev_run(DevModule *m, void *const *args) {
   ready(m, args);
-  ops(m->dev)->run(m, args);
+  ops(m->dev)->run(m, args, m->own, NULL);
 }
 
-void dev_run_in(DevModule *m, void *const *args, void *const *work) {
+void dev_run_in(DevModule *m, void *const *args, void *const *work, const DevThreads *threads) {
   need_args(m, args);
   report_run();
-  m->work = work;
-  ops(m->dev)->run(m, args);
+  ops(m->dev)->run(m, args, work, threads);
 }
 
 double dev_time(DevModule *m, void *const *args, int number, bool flush_l2) {
@@ -286,7 +290,7 @@ static double cold_in_turn(DevModule *m, void *const *args, int number, uint64_t
       now[i] = d->cold + d->cold_at;
       d->cold_at += cold_size(&m->man->arg[i]);
     }
-    ops(d)->run(m, now);
+    ops(d)->run(m, now, m->own, NULL);
   }
   return (clock_now() - begin) / number;
 }

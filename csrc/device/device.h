@@ -29,6 +29,7 @@ Device *dev_open(Err *e, DevType t,
 void dev_close(Device *d);
 bool dev_lost(const Device *d); /* true after an error that this process cannot recover from (CUDA's sticky errors) */
 DevType dev_type(const Device *d);
+DevType dev_type_of(const char *target); /* of the device that runs programs of a manifest's target; 0: there is no such target */
 int dev_id(const Device *d);
 const DevInfo *dev_info(const Device *d);
 void *dev_alloc(Device *d, size_t bytes); /* 256-byte aligned; raises NS_ERR_MEMORY with sizes */
@@ -51,8 +52,11 @@ void dev_made_up(DevModule *m);
 Device *dev_module_device(const DevModule *m);
 /* Asynchronous on GPUs; allocates workspaces at first use, which begin as zeros (IN_LAST_BLOCK). */
 void dev_run(DevModule *m, void *const *args);
-/* As dev_run, with memory of the caller as workspaces, which must stay until the run has ended. */
-void dev_run_in(DevModule *m, void *const *args, void *const *work);
+/* The threads of a CPU's run. */
+typedef struct { NsParallel run; void *pool; } DevThreads;
+/* As dev_run, with memory of the caller as workspaces, which must stay until the run has ended, and threads; NULL: those of the device.
+ * On a CPU several threads may run one module at a time. */
+void dev_run_in(DevModule *m, void *const *args, void *const *work, const DevThreads *threads);
 void *const *dev_work(DevModule *m); /* the workspaces of dev_run */
 /* A report of indices (program.h) for runs of a GPU's module with other workspaces than its own: one workspace of theirs is its memory.
  * dev_report_begin says, before a run, that it is this thread's. */
@@ -82,6 +86,13 @@ typedef struct {
 } DevWatch;
 bool dev_watch(const DevInfo *gpu, DevWatch *out); /* false: no NVML or not a GPU of NVIDIA; never raises */
 const char *dev_throttle_name(uint64_t reasons);   /* "" for idle and for what the application asked */
+
+/* ---- thread pools of CPU kernels (cpu_pool.c) ---- Threads that come late to a job are not waited for. */
+typedef struct CpuPool CpuPool;
+CpuPool *cpool_new(int n_threads); /* NULL when out of memory */
+void cpool_free(CpuPool *p);
+/* NsParallel. Callers beside the one that has the pool, and forked children, work alone. */
+int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env, int64_t n);
 
 /* CUDA graphs: everything dev_run between begin and end is captured; -1 when the device cannot (CPU, OpenCL). overlap: kernels
  * that wait by themselves begin while the launch before them ends, where GPU and driver can and NESTSMITH_CUDA_OVERLAP is not 0;

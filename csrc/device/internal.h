@@ -20,7 +20,7 @@ typedef struct {
    * memory. May be NULL. */
   void *(*shared_new)(Device *d, size_t n, void **device);
   void (*shared_free)(Device *d, void *p);
-  void (*run)(DevModule *m, void *const *args);
+  void (*run)(DevModule *m, void *const *args, void *const *work, const DevThreads *threads); /* threads: as of dev_run_in */
   double (*time)(DevModule *m, void *const *args, int number, bool flush_l2);
   /* number runs that take turns with the n_set lists of arguments; cold: their instructions are in no near cache. May be NULL: the device
    * cannot offset buffers */
@@ -57,7 +57,7 @@ struct DevModule {
   Arena *arena; /* owns the manifest and everything the back end keeps per module */
   const Manifest *man;
   void **own;        /* workspaces, allocated when they are first needed, zeros then */
-  void *const *work; /* those of the run that is being started */
+  void *const *work; /* GPU: those of the run that is being started */
   void *code;
   void ***set; /* lists of arguments whose cold ones lie apart, for time_sets; made for these: */
   int n_set;
@@ -88,10 +88,5 @@ bool cpu_probe(int id, char *why, size_t n, DevInfo *info);
 bool cuda_probe(int id, char *why, size_t n, DevInfo *info);
 bool opencl_probe(int id, char *why, size_t n, DevInfo *info);
 
-/* cpu_pool.c: the thread pool of CPU kernels. Threads that come late to a job are not waited for. */
-typedef struct CpuPool CpuPool;
-CpuPool *cpool_new(int n_threads); /* NULL when out of memory */
-bool cpool_works(const CpuPool *p); /* false: it was inherited by a fork, and can only be freed */
-void cpool_free(CpuPool *p);
-int32_t cpool_run(void *pool, void (*body)(void *, int64_t, int64_t), void *env, int64_t n); /* NsParallel */
+bool cpool_works(const CpuPool *p); /* cpu_pool.c; false: it was inherited by a fork, and can only be freed */
 #endif

@@ -328,7 +328,8 @@ static void launch_all(DevModule *m, void *const *args, cl_event *first, cl_even
   }
 }
 
-static void cl_run(DevModule *m, void *const *args) {
+static void cl_run(DevModule *m, void *const *args, void *const *work, const DevThreads *threads NS_UNUSED) {
+  m->work = work;
   launch_all(m, args, NULL, NULL);
   TRY(m->dev, ((Opencl *)m->dev->impl)->api.flush(((Opencl *)m->dev->impl)->queue), "submitting work");
 }

@@ -36,6 +36,7 @@ struct GraphExec {
   Launch *step;
   int32_t n_steps;
   DevGraph *captured;
+  const DevThreads *threads;
   bool replay, overlap, branches, beside; /* beside: of the capture, kernels run side by side */
   int early;                              /* kernels of the capture that begin while the ones before them end */
   int32_t runs;                           /* since the pointers last changed */
@@ -45,6 +46,7 @@ typedef struct {
   GraphExec *x;
   GraphFind find;
   void *env;
+  void *const *weight; /* NULL: none is shared */
 } Init;
 
 static void forget_capture(GraphExec *x) {
@@ -106,26 +108,36 @@ static void *hold(GraphExec *x, int64_t bytes) {
 
 /* Values and workspaces in one room. Returns where it begins. */
 static char *init_room(GraphExec *x, int64_t *place) {
-  int n = 0;
-  for (int i = 0; i < x->n_steps; i++) n += dev_manifest(x->step[i].module)->n_work;
-  GraphWork *work = arena_array(x->arena, GraphWork, n);
-  n = 0;
-  for (int i = 0; i < x->n_steps; i++) {
-    const Manifest *m = dev_manifest(x->step[i].module);
-    for (int k = 0; k < m->n_work; k++) work[n++] = (GraphWork){x->step[i].node, m->work[k].bytes, 0};
-  }
+  GraphWork *work;
+  const Manifest **manifest = arena_array(x->arena, const Manifest *, x->g->n_nodes);
+  for (int i = 0; i < x->n_steps; i++) manifest[x->step[i].node] = dev_manifest(x->step[i].module);
   /* Values without elements have a place, too: the room is there, however small. */
-  char *begin = hold(x, graph_places(x->arena, x->g, place, n, work));
-  n = 0;
+  char *begin = hold(x, graph_room(x->arena, x->g, manifest, place, &work));
   for (int i = 0; i < x->n_steps; i++) {
     int count = dev_manifest(x->step[i].module)->n_work;
     x->step[i].work = arena_array(x->arena, void *, count + 1);
-    for (int k = 0; k < count; k++) x->step[i].work[k] = begin + work[n++].at;
+    for (int k = 0; k < count; k++) x->step[i].work[k] = begin + work++->at;
   }
   return begin;
 }
 
-static void init_memory(GraphExec *x) {
+/* Weights that are shared, and their reshapes, lie where they are given. */
+static void init_weights(const Init *in) {
+  GraphExec *x = in->x;
+  const Graph *g = x->g;
+  for (int i = 0; in->weight && i < g->n_nodes; i++) {
+    const GraphNode *n = &g->node[i];
+    if (n->kind == GN_NULL) x->own[n->first] = in->weight[n->first];
+    x->given[n->first] = x->own[n->first] != NULL;
+    if (n->kind != GN_NOP || !x->own[n->in[0]]) continue;
+    if (g->entry[n->first].bytes > g->entry[n->in[0]].bytes)
+      err_raise(x->e, NS_ERR_VALUE, "graph file: node %s makes a value larger than what it reshapes", n->name);
+    x->own[n->first] = x->own[n->in[0]];
+  }
+}
+
+static void init_memory(const Init *in) {
+  GraphExec *x = in->x;
   const Graph *g = x->g;
   int64_t *place = arena_array(x->arena, int64_t, g->n_entries);
   void **storage = arena_array(x->arena, void *, g->n_storage);
@@ -137,8 +149,11 @@ static void init_memory(GraphExec *x) {
         "the network writes parts of concatenations where they will lie, but OpenCL cannot offset memory: compile "
         "it for OpenCL");
   char *begin = dev_type(x->d) == DEV_CPU ? init_room(x, place) : NULL;
+  init_weights(in);
   for (int i = 0; i < g->n_entries; i++) {
     int k = g->entry[i].storage;
+    x->data[i] = x->own[i];
+    if (x->own[i]) continue;
     if (place[i] < 0 && !storage[k]) storage[k] = hold(x, g->storage_bytes[k]);
     x->data[i] = x->own[i] = place[i] < 0 ? (char *)storage[k] + g->entry[i].at : begin + place[i];
   }
@@ -182,17 +197,18 @@ static void init(void *arg) {
     for (int k = 0; k < n->n_in; k++)
       if (n->kind == GN_CALL || x->needed[n->first]) x->needed[n->in[k]] = true;
   }
-  init_memory(x);
+  init_memory(in);
   init_reports(x);
   prepare(x);
 }
 
 static void init_undo(void *arg) { graph_exec_free(((Init *)arg)->x); }
 
-GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env) {
+GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env, const GraphShared *shared) {
   GraphExec *x = mem_alloc(e, sizeof *x);
   *x = (GraphExec){.e = e, .g = g, .d = d, .replay = true, .overlap = true, .branches = g->branches};
-  err_guard(e, init, init_undo, &(Init){x, find, env});
+  if (shared) x->threads = shared->threads;
+  err_guard(e, init, init_undo, &(Init){x, find, env, shared ? shared->weight : NULL});
   return x;
 }
 
@@ -294,16 +310,16 @@ void graph_exec_replay(GraphExec *x, bool on) {
   if (!on) forget_capture(x);
 }
 
-static void start(const Launch *s) {
+static void start(const GraphExec *x, const Launch *s) {
   if (s->work)
-    dev_run_in(s->module, s->args, s->work);
+    dev_run_in(s->module, s->args, s->work, x->threads);
   else
     dev_run(s->module, s->args);
 }
 
 static void launch(void *arg) {
   GraphExec *x = arg;
-  for (int i = 0; i < x->n_steps; i++) start(&x->step[i]);
+  for (int i = 0; i < x->n_steps; i++) start(x, &x->step[i]);
 }
 
 /* ---- captures ---- */
@@ -346,7 +362,7 @@ static void launch_branches(GraphExec *x, GraphStep *step) {
     }
     if (!dev_graph_behind(x->d, step[i].n, behind))
       err_raise(x->e, NS_ERR_RUNTIME, "this driver cannot capture kernels side by side");
-    start(&x->step[i]);
+    start(x, &x->step[i]);
     node[i] = dev_graph_last(x->d);
   }
   for (int i = 0; i < n; i++)
@@ -490,7 +506,7 @@ static void round_within(Samples *s) {
   s->whole[s->n] = graph_exec_time(x, 1, false);
   double last = clock_now();
   for (int i = 0; i < x->n_steps; i++) {
-    start(&x->step[i]);
+    start(x, &x->step[i]);
     double now = clock_now();
     s->each[(size_t)i * (size_t)s->room + (size_t)s->n] = now - last;
     last = now;

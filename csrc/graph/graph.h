@@ -64,6 +64,9 @@ typedef struct {
   int64_t bytes, at;
 } GraphWork;
 int64_t graph_places(Arena *a, const Graph *g, int64_t *place, int n_work, GraphWork *work);
+/* The same with the workspaces of a network on a CPU: manifest: of each node's program, NULL where it calls none. *work: those of the
+ * nodes, one behind the other. */
+int64_t graph_room(Arena *a, const Graph *g, const Manifest *const *manifest, int64_t *place, GraphWork **work);
 
 /* ---- kernels side by side (branches.c) ----
  * Per step, the call of a node, the earlier ones that it comes directly behind: those that made what it reads, or that touched the
@@ -87,12 +90,19 @@ void params_write(StrBuf *out, int n, const GraphParam *p);
 GraphParam *params_read(Arena *a, const void *data, size_t size, int *n); /* .data points into `data` */
 
 /* ---- executor (exec.c) ----
- * Opaque; the graph, the device and the modules must outlive it. All calls raise on the device's Err. Its memory is zero
+ * Opaque; the graph, the device, the modules and what is shared must outlive it. All calls raise on e. Its memory is zero
  * until something is written to it. It does not run before every input that a kernel reads or that is an output has got a
  * value. */
 typedef struct GraphExec GraphExec;
 typedef DevModule *(*GraphFind)(void *env, const char *func); /* NULL if there is none */
-GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env);
+/* What executors share. weight: per entry, memory of an input on the device that holds its value, NULL: its memory is the executor's
+ * own. threads: of a CPU; NULL: the device's. */
+typedef struct {
+  void *const *weight;
+  const DevThreads *threads;
+} GraphShared;
+GraphExec *graph_exec_new(Err *e, const Graph *g, Device *d, GraphFind find, void *env,
+                          const GraphShared *shared); /* shared: NULL: nothing; copied */
 void graph_exec_free(GraphExec *x);
 void *graph_exec_data(const GraphExec *x, int entry); /* device pointer */
 void graph_exec_given(GraphExec *x, int entry);       /* a value was written there */
@@ -123,8 +133,34 @@ bool graph_exec_beside(const GraphExec *x); /* some of them run side by side */
 int64_t graph_exec_bytes(const GraphExec *x);                          /* device memory that it holds */
 
 /* ---- an exported network (network.c): all that a deployed program needs ----
- * Raises NS_ERR_VALUE if the bytes are damaged or hold none, NS_ERR_RUNTIME if this machine cannot run its programs; what: its
- * name in messages. `library` and the device must outlive the network, whose calls raise on e. */
+ * Three layers: what the file says, which never changes; its programs and weights on a device, which executors of several threads
+ * share; an executor. Raises NS_ERR_VALUE if the bytes are damaged or hold none, NS_ERR_RUNTIME if this machine cannot run its
+ * programs; what: its name in messages. The bytes must outlive the network. */
+typedef struct {
+  const Container *c;
+  const Graph *g;
+  const Manifest **manifest; /* of each program */
+  DevType device;            /* where they run */
+  int32_t n_inputs, *input; /* entries of the user's inputs: those that have no value in the file */
+  int32_t n_params;
+  const GraphParam *param;
+  int32_t *entry; /* of each parameter */
+} NetworkFile;
+const NetworkFile *network_read(Arena *a, const void *library, size_t size, const char *what);
+int network_entry(const NetworkFile *f, const char *name); /* of an input or parameter; -1: there is none */
+const char *network_name(const NetworkFile *f, int entry); /* of an input or parameter */
+int64_t network_exec_bytes(Arena *a, const NetworkFile *f); /* graph_exec_bytes of an executor that shares the weights */
+
+typedef struct NetworkOn NetworkOn;
+/* in_place: on a CPU weights are used where they lie in the bytes, if they are aligned; nobody may write to these. */
+NetworkOn *network_place(Err *e, const NetworkFile *f, Device *d, bool in_place);
+void network_remove(NetworkOn *on); /* after its executors; NULL is allowed */
+/* Another value of a parameter, for executors that are made from now on. */
+void network_replace(NetworkOn *on, Err *e, int param, const void *data);
+int64_t network_weight_bytes(const NetworkOn *on); /* memory of weights beside the file's */
+GraphExec *network_exec_new(Err *e, const NetworkOn *on, const DevThreads *threads);
+
+/* All of it for one owner. The calls raise on e; the device must outlive the network, too. */
 typedef struct Network Network;
 Network *network_load(Err *e, Device *d, const void *library, size_t size, const char *what);
 void network_free(Network *n);

@@ -224,3 +224,12 @@ int64_t graph_places(Arena *a, const Graph *g, int64_t *place, int n_work, Graph
     if (place[e] >= 0) place[e] += g->entry[e].at;
   return room;
 }
+
+int64_t graph_room(Arena *a, const Graph *g, const Manifest *const *manifest, int64_t *place, GraphWork **work) {
+  int n = 0;
+  for (int i = 0; i < g->n_nodes; i++) n += manifest[i] ? manifest[i]->n_work : 0;
+  GraphWork *w = *work = arena_array(a, GraphWork, n);
+  for (int i = 0; i < g->n_nodes; i++)
+    for (int k = 0; manifest[i] && k < manifest[i]->n_work; k++) *w++ = (GraphWork){i, manifest[i]->work[k].bytes, 0};
+  return graph_places(a, g, place, n, *work);
+}

@@ -50,7 +50,7 @@ static void init_body(void *arg) {
   PyExec *o = in->o;
   o->arena = arena_new(&o->dev->err);
   o->g = graph_parse(o->arena, in->json);
-  o->x = graph_exec_new(&o->dev->err, o->g, o->dev->dev, find, in);
+  o->x = graph_exec_new(&o->dev->err, o->g, o->dev->dev, find, in, NULL);
 }
 
 static bool fill_table(Init *in, PyObject *modules) {

@@ -233,7 +233,7 @@ typedef struct {
 } Missing;
 static void missing_body(void *p) {
   Missing *m = p;
-  graph_exec_new(&m->f->e, m->g, m->d, find_none, NULL);
+  graph_exec_new(&m->f->e, m->g, m->d, find_none, NULL, NULL);
 }
 
 static void exec_body(void *x) { graph_exec_run(x); }
@@ -248,7 +248,7 @@ static void run_body(void *p) {
   assert_int_equal(g->n_storage, 3);
   assert_int_equal(err_try(&f->e, missing_body, &(Missing){f, g, d}), NS_ERR_VALUE);
   assert_non_null(strstr(f->e.msg, "twice"));
-  GraphExec *x = graph_exec_new(&f->e, g, d, find, m);
+  GraphExec *x = graph_exec_new(&f->e, g, d, find, m, NULL);
   static _Alignas(256) float in[1000], out[1000];
   char names[64];
   for (int i = 0; i < g->n_entries; i++) {

@@ -213,7 +213,7 @@ static void executor(void *arg) {
   Fix *f = arg;
   f->device = dev_open(&f->err, DEV_CPU, 0);
   f->module = dev_load(f->device, binary.data, binary.n, MANIFEST);
-  f->exec = graph_exec_new(&f->err, graph_parse(f->a, GRAPH), f->device, find, f->module);
+  f->exec = graph_exec_new(&f->err, graph_parse(f->a, GRAPH), f->device, find, f->module, NULL);
   graph_exec_given(f->exec, 0);
   graph_exec_run(f->exec);
 }

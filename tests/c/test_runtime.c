@@ -1,6 +1,8 @@
-/* A program that is linked with the library of finished programs alone (base, program, device, graph) runs a network that
- * export_library wrote; what is damaged is refused, and nothing leaks. */
+/* Networks that export_library wrote, run by the runtime's rooms (base, program, device, graph) and through its public interface, nsrt.h;
+ * what is damaged is refused, and nothing leaks. */
 #include "graph/graph.h"
+#include "rt/nsrt.h"
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -171,8 +173,167 @@ static void test_written(void **state) {
   assert_string_equal(s.f->e.msg, "it is damaged: it ends inside a section");
 }
 
+/* ---- nsrt.h ---- */
+static const float WANT[4] = {1, 0, 2, 0}; /* of x = 1: relu(x * w) */
+enum { THREADS = 8, RUNS = 1000 };
+
+static nsrt_model *open_it(const Fix *f) {
+  nsrt_model *m;
+  if (nsrt_open_memory(f->library, f->size, "network.so", &m) != NSRT_OK) fail_msg("%s", nsrt_message());
+  return m;
+}
+static nsrt_context *context_of(nsrt_model *m, nsrt_options how) {
+  nsrt_context *c;
+  if (nsrt_context_create(m, &how, sizeof how, &c) != NSRT_OK) fail_msg("%s", nsrt_message());
+  return c;
+}
+static bool runs(nsrt_context *c, float x) {
+  float in[4] = {x, x, x, x}, out[4], want[4];
+  for (int i = 0; i < 4; i++) want[i] = WANT[i] * x;
+  return !nsrt_set(c, "x", in, sizeof in) && !nsrt_run(c) && !nsrt_get(c, 0, out, sizeof out) &&
+         memcmp(out, want, sizeof out) == 0;
+}
+
+static void test_described(void **state) {
+  nsrt_model *m = open_it(*state);
+  nsrt_info i;
+  assert_int_equal(nsrt_describe(m, &i, sizeof i), NSRT_OK);
+  assert_int_equal(i.device_type, 1);
+  assert_int_equal(i.n_inputs, 1);
+  assert_string_equal(i.input[0].name, "x");
+  assert_int_equal(i.n_outputs, 1);
+  assert_string_equal(i.output[0].name, "output_0");
+  assert_string_equal(i.output[0].dtype, "float32");
+  assert_int_equal(i.output[0].bytes, 16);
+  assert_int_equal(i.n_weights, 1);
+  assert_int_equal(i.weight_bytes, 16);
+  nsrt_model *none;
+  assert_int_equal(nsrt_open("/no/such/file", &none), NSRT_IO);
+  assert_null(none);
+  assert_non_null(strstr(nsrt_message(), "/no/such/file"));
+  assert_int_equal(nsrt_open_memory("", 0, "it", &none), NSRT_INVALID);
+  nsrt_close(m);
+}
+
+/* Each thread with a context of its own; every second one only makes mistakes, which the others do not see. */
+typedef struct {
+  nsrt_model *m;
+  nsrt_options how;
+  bool wrong, ok;
+} Thread;
+static void *one_thread(void *arg) {
+  Thread *t = arg;
+  nsrt_context *c = NULL;
+  float x[3] = {0};
+  t->ok = nsrt_context_create(t->m, &t->how, sizeof t->how, &c) == NSRT_OK;
+  for (int i = 0; t->ok && i < RUNS; i++)
+    t->ok = t->wrong
+                ? nsrt_set(c, "x", x, sizeof x) == NSRT_INVALID && strstr(nsrt_message(), "16 bytes, 12 were given")
+                : runs(c, (float)i);
+  nsrt_context_free(c);
+  return NULL;
+}
+static int32_t in_order(void *user, void (*body)(void *, int64_t, int64_t), void *env, int64_t n) {
+  (void)user;
+  for (int64_t i = n - 1; i >= 0; i--) body(env, i, i + 1);
+  return 0;
+}
+
+static void test_threads(void **state) {
+#ifndef __x86_64__
+  skip();
+#endif
+  nsrt_model *m = open_it(*state);
+  nsrt_pool *pool;
+  assert_int_equal(nsrt_pool_create(2, &pool), NSRT_OK);
+  const nsrt_options how[] = {{0}, {.threads = 1}, {.threads = 2}, {.pool = pool}, {.parallel = in_order}};
+  Thread t[THREADS];
+  pthread_t id[THREADS];
+  for (int i = 0; i < THREADS; i++) {
+    t[i] = (Thread){m, how[i % NS_COUNT(how)], i & 1, false};
+    assert_int_equal(pthread_create(&id[i], NULL, one_thread, &t[i]), 0);
+  }
+  for (int i = 0; i < THREADS; i++) {
+    pthread_join(id[i], NULL);
+    assert_true(t[i].ok);
+  }
+  nsrt_close(m);
+  nsrt_pool_free(pool);
+}
+
+/* The caller's memory; a model that is closed before its contexts; the time of each kernel; other weights. */
+static void test_bound(void **state) {
+#ifndef __x86_64__
+  skip();
+#endif
+  nsrt_model *m = open_it(*state);
+  nsrt_context *c = context_of(m, (nsrt_options){.threads = 1});
+  static _Alignas(64) float in[4] = {2, 2, 2, 2}, out[5], w[4] = {3, 4, 5, -6};
+  int64_t shape[2] = {4, 1}, gaps = 2;
+  nsrt_info info;
+  nsrt_describe(m, &info, sizeof info);
+  nsrt_tensor x = {.data = in, .device = {1, 0}, .ndim = info.input[0].ndim, .dtype = {2, 32, 1}, .shape = shape};
+  assert_int_equal(x.ndim, 1);
+  nsrt_tensor y = x, bad[] = {x, x, x, x, x};
+  y.data = out;
+  assert_int_equal(nsrt_run(c), NSRT_INVALID);
+  assert_non_null(strstr(nsrt_message(), "'x'"));
+  bad[0].dtype.code = 0, bad[1].device.device_type = 2, bad[2].strides = &gaps, bad[3].byte_offset = 4, bad[4].ndim = 2;
+  for (int i = 0; i < NS_COUNT(bad); i++) assert_int_equal(nsrt_bind(c, "x", &bad[i]), NSRT_INVALID);
+  assert_int_equal(nsrt_bind(c, "y", &x), NSRT_INVALID);
+  assert_int_equal(nsrt_bind(c, "x", &x), NSRT_OK);
+  assert_int_equal(nsrt_bind(c, "output_0", &y), NSRT_OK);
+  assert_int_equal(nsrt_run(c), NSRT_OK);
+  assert_int_equal(nsrt_sync(c), NSRT_OK);
+  for (int i = 0; i < 4; i++) assert_true(out[i] == 2 * WANT[i]);
+  nsrt_kernel k;
+  int32_t n;
+  assert_int_equal(nsrt_profile(c, 1, &k, 1, &n), NSRT_OK);
+  assert_int_equal(n, 1);
+  assert_true(k.seconds > 0);
+  y.data = w;
+  assert_int_equal(nsrt_replace(m, info.weight[0].name, &y), NSRT_BUSY);
+  nsrt_context_free(c);
+  assert_int_equal(nsrt_replace(m, "y", &y), NSRT_INVALID);
+  assert_int_equal(nsrt_replace(m, info.weight[0].name, &y), NSRT_OK);
+  c = context_of(m, (nsrt_options){0});
+  nsrt_close(m);
+  assert_false(runs(c, 1));
+  assert_int_equal(nsrt_get(c, 0, out, 16), NSRT_OK);
+  for (int i = 0; i < 4; i++) assert_true(out[i] == (w[i] > 0 ? w[i] : 0));
+  assert_int_equal(nsrt_get(c, 1, out, 16), NSRT_INVALID);
+  nsrt_context_free(c);
+}
+
+/* What describe says of a context's memory is what one takes, and a second one takes no weights. */
+static void one_copy(void *arg) {
+  Fix *f = arg;
+  const NetworkFile *n = network_read(f->a, f->library, f->size, "network.so");
+  NetworkOn *on = network_place(&f->e, n, f->d, true);
+  int64_t weights = network_weight_bytes(on);
+  assert_true(weights <= 16);
+  GraphExec *x[2];
+  for (int i = 0; i < 2; i++) {
+    x[i] = network_exec_new(&f->e, on, NULL);
+    assert_int_equal(graph_exec_bytes(x[i]), network_exec_bytes(f->a, n));
+    assert_ptr_equal(graph_exec_data(x[i], n->entry[0]), graph_exec_data(x[0], n->entry[0]));
+  }
+  assert_int_equal(network_weight_bytes(on), weights);
+  for (int i = 0; i < 2; i++) graph_exec_free(x[i]);
+  network_remove(on);
+}
+static void test_one_copy(void **state) {
+#ifndef __x86_64__
+  skip();
+#endif
+  Fix *f = *state;
+  if (err_try(&f->e, one_copy, f) != NS_OK) fail_msg("%s", f->e.msg);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_run), cmocka_unit_test(test_damaged),
-                                     cmocka_unit_test(test_written)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_run),     cmocka_unit_test(test_damaged),
+                                     cmocka_unit_test(test_written), cmocka_unit_test(test_described),
+                                     cmocka_unit_test(test_threads), cmocka_unit_test(test_bound),
+                                     cmocka_unit_test(test_one_copy)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

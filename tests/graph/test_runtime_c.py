@@ -1,5 +1,7 @@
-"""A C program with the library of finished programs runs what this version exports."""
+"""The runtime's library and its header, nsrt.h: what a C, C++ or foreign program meets."""
 
+import ctypes
+import os
 import pathlib
 import shutil
 import subprocess
@@ -10,53 +12,112 @@ import pytest
 
 import nestsmith as ns
 from nestsmith import relay
+from nestsmith.contrib import graph_executor
 
 ROOT = pathlib.Path(__file__).parents[2]
+HEADER = ROOT / "csrc/rt/nsrt.h"
 PROGRAM = r"""
-#include "graph/graph.h"
+#include "nsrt.h"
 #include <stdio.h>
-#include <stdlib.h>
-typedef struct { Err e; char *data; size_t n; float in[32], out[12]; } Run;
-static void run(void *arg) {
-  Run *r = arg;
-  Device *d = dev_open(&r->e, DEV_CPU, 0);
-  Network *n = network_load(&r->e, d, r->data, r->n, "net.so");
-  network_set(n, "x", r->in, sizeof r->in);
-  graph_exec_run(network_exec(n));
-  network_get(n, 0, r->out, sizeof r->out);
-  network_free(n);
-  dev_close(d);
-}
 int main(int argc, char **argv) {
-  static Run r;
-  FILE *f = fopen(argv[argc - 1], "rb");
-  fseek(f, 0, SEEK_END);
-  r.n = (size_t)ftell(f);
-  rewind(f);
-  r.data = malloc(r.n);
-  if (fread(r.data, 1, r.n, f) != r.n) return 2;
-  for (int i = 0; i < 32; i++) r.in[i] = (float)i;
-  err_init(&r.e);
-  if (err_try(&r.e, run, &r) != NS_OK) return fprintf(stderr, "%s\n", r.e.msg), 1;
-  for (int i = 0; i < 12; i++) printf("%g ", r.out[i]);
-  return 0;
+  float in[32], out[12];
+  nsrt_model *model = NULL;
+  nsrt_context *context = NULL;
+  for (int i = 0; i < 32; i++) in[i] = (float)i;
+  int bad = nsrt_open(argv[argc - 1], &model) || nsrt_context_create(model, NULL, 0, &context) || nsrt_set(context, "x", in, sizeof in) ||
+            nsrt_run(context) || nsrt_get(context, 0, out, sizeof out);
+  if (bad) fprintf(stderr, "%s\n", nsrt_message());
+  else fwrite(out, sizeof out, 1, stdout);
+  nsrt_context_free(context);
+  nsrt_close(model);
+  return bad;
 }
 """
 
 
-@pytest.mark.full
-@pytest.mark.skipif(not (shutil.which("make") and shutil.which("pkg-config")), reason="needs make and pkg-config")
-def test_a_c_program_runs_what_is_exported(tmp_path):
-    build = tmp_path / "build"
-    subprocess.run(["make", "-s", "-j2", "QUIET=1", f"BUILD={build}", f"PY={sys.executable}", "lib-rt"], cwd=ROOT, check=True)
-    x, w = relay.var("x", shape=(4, 8), dtype="float32"), relay.var("w", shape=(3, 8), dtype="float32")
-    weight = np.arange(24, dtype="float32").reshape(3, 8) - 12
-    mod = ns.IRModule.from_expr(relay.Function([x, w], relay.nn.relu(relay.nn.dense(x, w))))
-    relay.build(mod, "llvm", params={"w": weight}).export_library(tmp_path / "net.so")
+def run(*command, **more):
+    """The standard output of a command that succeeds."""
+    done = subprocess.run([*map(os.fspath, command)], capture_output=True, check=False, **more)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The prefix where `make install` put the runtime."""
+    if not (shutil.which("make") and shutil.which("pkg-config")):
+        pytest.skip("needs make and pkg-config")
+    to = tmp_path_factory.mktemp("prefix")
+    made = subprocess.run(["make", "-s", "-j2", "QUIET=1", f"PY={sys.executable}", "install", f"PREFIX={to}"], cwd=ROOT,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    if made.returncode and "cjson" in made.stderr.lower():
+        pytest.skip("needs cJSON's sources")
+    assert made.returncode == 0, made.stderr
+    return to
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """(a network's file, its input, what Python makes of it)"""
+    x, w, b = (relay.var(n, shape=s, dtype="float32") for n, s in (("x", (4, 8)), ("w", (3, 8)), ("b", (3,))))
+    weights = {"w": np.linspace(-1, 1, 24, dtype="float32").reshape(3, 8), "b": np.linspace(0, 1, 3, dtype="float32")}
+    body = relay.nn.relu(relay.nn.bias_add(relay.nn.dense(x, w), b))
+    lib = relay.build(ns.IRModule.from_expr(relay.Function([x, w, b], body)), "llvm", params=weights)
+    path = tmp_path_factory.mktemp("exported") / "net.so"
+    lib.export_library(path)
+    data, m = np.arange(32, dtype="float32").reshape(4, 8), graph_executor.GraphModule(lib["default"](ns.cpu(0)))
+    m.run(x=data)
+    return path, data, m.get_output(0).numpy()
+
+
+@pytest.mark.parametrize("compiler", ["gcc -std=c99 -pedantic", "g++ -std=c++17 -x c++"])
+def test_the_header_is_plain_c_and_cplusplus(compiler, tmp_path):
+    if not shutil.which(compiler.split()[0]):
+        pytest.skip(f"needs {compiler.split()[0]}")
+    (tmp_path / "main.c").write_text('#include "nsrt.h"\nint main(void) { return nsrt_version() != NSRT_VERSION; }\n')
+    run(*compiler.split(), "-Wall", "-Wextra", "-Werror", f"-I{HEADER.parent}", "-fsyntax-only", tmp_path / "main.c")
+
+
+def test_the_library_shows_its_interface_alone_and_needs_the_c_library_alone(installed):
+    so, archive = installed / "lib/libnestsmith_rt.so", installed / "lib/libnestsmith_rt.a"
+    for flags, path in ((["-D"], so), (["-g"], archive)):
+        lines = run("nm", *flags, "--defined-only", path).decode().splitlines()
+        names = {line.split()[-1] for line in lines if len(line.split()) == 3}
+        assert {"nsrt_open", "nsrt_run"} <= names and all(n.startswith("nsrt_") for n in names)
+        declared = {n for n in names if f" {n}(" in HEADER.read_text() or f"*{n}(" in HEADER.read_text()}
+        assert declared == names
+    needed = [line.split("[")[1].split("]")[0] for line in run("readelf", "-d", so).decode().splitlines() if "(NEEDED)" in line]
+    assert {n.split(".")[0] for n in needed} <= {"libc", "libm", "libdl", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64"}
+    assert so.stat().st_size <= 200_000
+
+
+@pytest.mark.parametrize("how", ["shared", "static"])
+def test_a_c_program_gives_the_bytes_of_python(installed, exported, how, tmp_path):
+    path, _, want = exported
     (tmp_path / "main.c").write_text(PROGRAM)
-    libs = subprocess.run(["pkg-config", "--libs", "libcjson"], capture_output=True, text=True, check=True).stdout.split()
-    command = ["cc", "-D_GNU_SOURCE", f"-I{ROOT / 'csrc'}", "main.c", build / "libnestsmith_rt.a", *libs, "-ldl", "-lpthread", "-lm"]
-    subprocess.run([*command, "-o", "main"], cwd=tmp_path, check=True)
-    out = subprocess.run(["./main", "net.so"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    want = np.maximum(np.arange(32, dtype="float32").reshape(4, 8) @ weight.T, 0)
-    assert np.array_equal(np.array(out.split(), "float32").reshape(4, 3), want)
+    flags = run("pkg-config", "--cflags", "--libs", "nestsmith_rt", env={**os.environ, "PKG_CONFIG_PATH": f"{installed}/lib/pkgconfig"})
+    link = flags.decode().split() if how == "shared" else [f"-I{installed}/include", installed / "lib/libnestsmith_rt.a", "-ldl", "-lpthread", "-lm"]
+    run("cc", "-std=c99", "-Wall", "-Werror", "main.c", *link, "-o", "main", cwd=tmp_path)
+    assert run("./main", path, cwd=tmp_path, env={**os.environ, "LD_LIBRARY_PATH": f"{installed}/lib"}) == want.tobytes()
+
+
+def test_ctypes_runs_a_network(installed, exported):
+    path, data, want = exported
+    rt = ctypes.CDLL(os.fspath(installed / "lib/libnestsmith_rt.so"))
+    rt.nsrt_message.restype = ctypes.c_char_p
+
+    def call(name, *args):
+        if getattr(rt, f"nsrt_{name}")(*args):
+            raise RuntimeError(rt.nsrt_message().decode())
+
+    model, context, out = ctypes.c_void_p(), ctypes.c_void_p(), np.empty_like(want)
+    call("open", os.fsencode(path), ctypes.byref(model))
+    call("context_create", model, None, ctypes.c_size_t(0), ctypes.byref(context))
+    call("set", context, b"x", data.ctypes, ctypes.c_size_t(data.nbytes))
+    call("run", context)
+    call("get", context, 0, out.ctypes, ctypes.c_size_t(out.nbytes))
+    assert np.array_equal(out, want)
+    with pytest.raises(RuntimeError, match="no input 'y'; its inputs are 'x', its outputs 'output_0'"):
+        call("set", context, b"y", data.ctypes, ctypes.c_size_t(data.nbytes))
+    rt.nsrt_context_free(context)
+    rt.nsrt_close(model)
