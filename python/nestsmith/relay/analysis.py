@@ -13,21 +13,19 @@ from .expr import (
     GlobalVar,
     If,
     Let,
-    RefCreate,
-    RefRead,
-    RefWrite,
     Tuple,
     TupleGetItem,
     Var,
+    all_nodes,
     children,
+    parts,
     post_order,
 )
 from .expr import free_vars as _free_vars
 from .extract import collect_kernels
 from .infer import infer_type
 from .module import IRModule
-from .op.registry import Op
-from .ty import FuncType, GlobalTypeVar, RefType, TensorType, TupleType, Type, TypeCall, TypeVar
+from .ty import FuncType, GlobalTypeVar, TensorType, Type, TypeVar, map_parts
 
 __all__ = [
     "post_order_visit", "well_formed", "check_constant", "check_kind", "check_basic_block_normal_form", "free_vars", "bound_vars", "all_vars",
@@ -41,33 +39,9 @@ def _body(x):
     return x["main"] if isinstance(x, IRModule) else x
 
 
-def _nodes(expr):
-    """Every node once, operators and the insides of fused functions too, arguments before what reads them."""
-    out, seen, stack = [], set(), [(expr, False)]
-    while stack:
-        e, done = stack.pop()
-        if done:
-            out.append(e)
-            continue
-        if id(e) in seen:
-            continue
-        seen.add(id(e))
-        stack.append((e, True))
-        if isinstance(e, Function):
-            below = (*e.params, e.body)
-        elif isinstance(e, Let):
-            below = (e.var, e.value, e.body)
-        elif isinstance(e, Call):
-            below = (e.op, *e.args)
-        else:
-            below = children(e) if isinstance(e, Expr) else ()
-        stack.extend((c, False) for c in reversed(below))
-    return out
-
-
 def post_order_visit(expr, fvisit):
     """Calls `fvisit` with every node (operators as well) once, after what it consists of."""
-    for e in _nodes(expr):
+    for e in all_nodes(expr):
         fvisit(e)
 
 
@@ -176,7 +150,7 @@ def free_vars(expr):
 def bound_vars(expr):
     """The variables that functions and lets bind, in the order in which they are met."""
     out: dict[int, Var] = {}
-    for e in reversed(_nodes(_body(expr))):
+    for e in reversed(all_nodes(_body(expr))):
         for v in e.params if isinstance(e, Function) else [e.var] if isinstance(e, Let) else []:
             out.setdefault(id(v), v)
     return list(out.values())
@@ -184,24 +158,15 @@ def bound_vars(expr):
 
 def all_vars(expr):
     """All variables, in the order in which they are met."""
-    return [e for e in _nodes(_body(expr)) if isinstance(e, Var)]
+    return [e for e in all_nodes(_body(expr)) if isinstance(e, Var)]
 
 
 def _parts(t):
     """A type and all types in it."""
-    out = [t]
-    if isinstance(t, TupleType):
-        below = t.fields
-    elif isinstance(t, FuncType):
-        below = (*t.type_params, *t.arg_types, t.ret_type)
-    elif isinstance(t, RefType):
-        below = (t.value,)
-    elif isinstance(t, TypeCall):
-        below = (t.func, *t.args)
-    else:
-        below = ()
-    for b in below:
-        out += _parts(b)
+    out, below = [t], map_parts(lambda b: b, t)
+    for v in below.values():
+        for b in v if isinstance(v, list) else [v]:
+            out += _parts(b)
     return out
 
 
@@ -210,7 +175,7 @@ def _types(x):
     if isinstance(x, Type):
         return [x]
     out = []
-    for e in _nodes(_body(x)):
+    for e in all_nodes(_body(x)):
         if isinstance(e, Function):
             out += [*e.type_params, *([e.ret_type] if e.ret_type is not None else [])]
         elif isinstance(e, Var) and e.type_annotation is not None:
@@ -231,7 +196,7 @@ def bound_type_vars(expr, mod=None):
     """Type variables that functions or function types bind."""
     bound = [p for t in _types(expr) for f in _parts(t) if isinstance(f, FuncType) for p in f.type_params]
     if not isinstance(expr, Type):
-        bound += [p for e in _nodes(_body(expr)) if isinstance(e, Function) for p in e.type_params]
+        bound += [p for e in all_nodes(_body(expr)) if isinstance(e, Function) for p in e.type_params]
     return _unique(bound)
 
 
@@ -246,7 +211,7 @@ def all_dtypes(expr):
     expr = _body(expr)
     infer_type(expr)
     out = set()
-    for e in _nodes(expr):
+    for e in all_nodes(expr):
         if isinstance(e, Expr) and e._type is not None:
             out |= {p.dtype for p in _parts(e._type) if isinstance(p, TensorType)}
     return out
@@ -278,7 +243,7 @@ def get_total_mac_number(expr):
     """The number of multiply-accumulate operations of the convolutions and matrix products in an expression."""
     expr = _body(expr)
     infer_type(expr)
-    return int(sum(_macs(e) for e in _nodes(expr) if isinstance(e, Call) and e.op_name))
+    return int(sum(_macs(e) for e in all_nodes(expr) if isinstance(e, Call) and e.op_name))
 
 
 def list_op_freqs(mod):
@@ -286,7 +251,7 @@ def list_op_freqs(mod):
     out: dict[str, int] = {}
     funcs = mod.functions.values() if isinstance(mod, IRModule) else [mod]
     for f in funcs:
-        for e in _nodes(f):
+        for e in all_nodes(f):
             if isinstance(e, Call) and e.op_name:
                 out[e.op_name] = out.get(e.op_name, 0) + 1
     return out
@@ -302,9 +267,8 @@ def count_layers(expr, valid_ops=("nn.conv2d", "nn.dense")):
     """The largest number of calls of these operators on a way through an expression."""
     depth: dict[int, int] = {}
     expr = _body(expr)
-    for e in _nodes(expr):
-        below = (*e.params, e.body) if isinstance(e, Function) else children(e) if isinstance(e, Expr) else ()
-        depth[id(e)] = max((depth.get(id(c), 0) for c in below), default=0) + (isinstance(e, Call) and e.op_name in valid_ops)
+    for e in all_nodes(expr):
+        depth[id(e)] = max((depth[id(c)] for c in parts(e)), default=0) + (isinstance(e, Call) and e.op_name in valid_ops)
     return depth[id(expr)]
 
 
@@ -319,7 +283,7 @@ def extract_intermdeiate_expr(mod, expr_id):
 def search_fc_transpose(expr):
     """Names of the weights of dense layers that are the transpose of a variable."""
     found = []
-    for e in _nodes(_body(expr)):
+    for e in all_nodes(_body(expr)):
         if isinstance(e, Call) and e.op_name == "nn.dense":
             w = e.args[1]
             if isinstance(w, Call) and w.op_name == "transpose" and isinstance(w.args[0], Var):
@@ -350,7 +314,7 @@ def operations_distribution(mod):
     out: dict[str, int] = {}
     for f in mod.functions.values():
         where = str(f.attrs.get("Compiler", "generic"))
-        out[where] = out.get(where, 0) + sum(isinstance(e, Call) and bool(e.op_name) for e in _nodes(f.body))
+        out[where] = out.get(where, 0) + sum(isinstance(e, Call) and bool(e.op_name) for e in all_nodes(f.body))
     return out
 
 
@@ -361,13 +325,6 @@ class Feature:
     fConstructor, fMatch, fGraph, fLetRec = range(13, 17)
 
 
-_FEATURES = {
-    Var: Feature.fVar, GlobalVar: Feature.fGlobalVar, Constant: Feature.fConstant, Tuple: Feature.fTuple, TupleGetItem: Feature.fTupleGetItem,
-    Function: Feature.fFunction, Op: Feature.fOp, Call: Feature.fCall, Let: Feature.fLet, If: Feature.fIf,
-    RefCreate: Feature.fRefCreate, RefRead: Feature.fRefRead, RefWrite: Feature.fRefWrite,
-}  # fmt: skip
-
-
 def detect_feature(a, b=None):
     """The set of :class:`Feature` of an expression or module (given alone or beside the other); ``fGraph``: a node is read twice."""
     expr = a if not isinstance(a, IRModule) or b is None else b
@@ -375,9 +332,9 @@ def detect_feature(a, b=None):
     out = set()
     for root in roots:
         readers: dict[int, int] = {}
-        for e in _nodes(root):
-            out.add(_FEATURES[type(e)])
-            if isinstance(e, Let) and any(x is e.var for x in _nodes(e.value)):
+        for e in all_nodes(root):
+            out.add(getattr(Feature, f"f{type(e).__name__}"))
+            if isinstance(e, Let) and any(x is e.var for x in all_nodes(e.value)):
                 out.add(Feature.fLetRec)
             for c in children(e) if isinstance(e, Expr) else ():
                 if not isinstance(c, (Var, GlobalVar, Constant)):

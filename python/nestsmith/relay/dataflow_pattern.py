@@ -11,7 +11,22 @@ import typing
 
 from ..structure import first_difference
 from . import structure as _rules  # noqa: F401  of networks
-from .expr import Call, Constant, Expr, Function, If, Let, Tuple, TupleGetItem, Var, above, children, with_children
+from .expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+    above,
+    all_nodes,
+    children,
+    parts,
+    with_parts,
+)
 from .op.op import get
 from .op.registry import Op
 from .ty import TensorType
@@ -62,34 +77,6 @@ class DFPattern:
 
     def __or__(self, other):
         return AltPattern(self, other)
-
-    def __add__(self, other):
-        return is_op("add")(self, other)
-
-    def __sub__(self, other):
-        return is_op("subtract")(self, other)
-
-    def __mul__(self, other):
-        return is_op("multiply")(self, other)
-
-    def __truediv__(self, other):
-        return is_op("divide")(self, other)
-
-    def has_attr(self, attrs):
-        """This pattern, of a call, operator or function with these attributes."""
-        return AttrPattern(self, attrs)
-
-    def has_type(self, ttype):
-        """This pattern, of an expression of this type."""
-        return TypePattern(self, ttype)
-
-    def has_dtype(self, dtype):
-        """This pattern, of an expression of this element type."""
-        return DataTypePattern(self, dtype)
-
-    def has_shape(self, shape):
-        """This pattern, of an expression of this shape."""
-        return ShapePattern(self, shape)
 
     def optional(self, option_constructor):
         """This pattern, or what `option_constructor` makes of it."""
@@ -250,32 +237,33 @@ class FunctionPattern(DFPattern):
                 yield from self.body.ways(e.body, after, keep)
 
 
-class IfPattern(DFPattern):
-    """An if."""
+class _Parts(DFPattern):
+    """A node of the class `of` whose fields match patterns."""
 
-    def __init__(self, cond, true_branch, false_branch):
-        self.cond, self.true_branch, self.false_branch = cond, true_branch, false_branch
+    of: typing.Any = None
+    fields: tuple = ()
 
-    def parts(self):
-        return self.cond, self.true_branch, self.false_branch
-
-    def test(self, e, found, keep):
-        if isinstance(e, If):
-            yield from _each(self.parts(), (e.cond, e.true_branch, e.false_branch), found, keep)
-
-
-class LetPattern(DFPattern):
-    """A let."""
-
-    def __init__(self, var, value, body):
-        self.var, self.value, self.body = var, value, body
+    def __init__(self, *patterns, **named):
+        self.__dict__.update(dict(zip(self.fields, patterns), **named))
 
     def parts(self):
-        return self.var, self.value, self.body
+        return tuple(getattr(self, f) for f in self.fields)
 
     def test(self, e, found, keep):
-        if isinstance(e, Let):
-            yield from _each(self.parts(), (e.var, e.value, e.body), found, keep)
+        if isinstance(e, self.of):
+            yield from _each(self.parts(), [getattr(e, f) for f in self.fields], found, keep)
+
+
+class IfPattern(_Parts):
+    """An if: ``IfPattern(cond, true_branch, false_branch)``."""
+
+    of, fields = If, ("cond", "true_branch", "false_branch")
+
+
+class LetPattern(_Parts):
+    """A let: ``LetPattern(var, value, body)``."""
+
+    of, fields = Let, ("var", "value", "body")
 
 
 class TuplePattern(DFPattern):
@@ -440,49 +428,13 @@ def _inputs(e):
 # ---- builders ----
 
 
-def is_var(name=""):
-    """A variable, of this name if one is given."""
-    return VarPattern(name)
-
-
-def is_constant():
-    """A constant."""
-    return ConstantPattern()
-
-
-def is_expr(expr):
-    """An expression of the same structure as this one."""
-    return ExprPattern(expr)
+is_var, is_constant, is_expr, is_tuple, is_tuple_get_item = VarPattern, ConstantPattern, ExprPattern, TuplePattern, TupleGetItemPattern
+is_if, is_let, wildcard, dominates = IfPattern, LetPattern, WildcardPattern, DominatorPattern
 
 
 def is_op(op_name):
     """An operator; called with patterns, a call of it."""
     return ExprPattern(get(op_name))
-
-
-def is_tuple(fields):
-    """A tuple of these patterns (None: any)."""
-    return TuplePattern(fields)
-
-
-def is_tuple_get_item(tuple_value, index=None):
-    """A field of a tuple (None: any field)."""
-    return TupleGetItemPattern(tuple_value, index)
-
-
-def is_if(cond, true_branch, false_branch):
-    """An if."""
-    return IfPattern(cond, true_branch, false_branch)
-
-
-def is_let(var, value, body):
-    """A let."""
-    return LetPattern(var, value, body)
-
-
-def wildcard():
-    """Anything."""
-    return WildcardPattern()
 
 
 def has_type(ttype, pattern=None):
@@ -505,14 +457,15 @@ def has_attr(attrs, pattern=None):
     return AttrPattern(pattern or wildcard(), attrs)
 
 
-def dominates(parent, path, child):
-    """`child`, all of whose inputs come from `parent` by nodes that match `path`."""
-    return DominatorPattern(parent, path, child)
-
-
 def match(pattern, expr):
     """Whether `pattern` matches `expr` (not something inside of it)."""
     return any(True for _ in pattern.ways(expr, None, True))
+
+
+for _name, _op in {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}.items():
+    setattr(DFPattern, f"__{_name}__", lambda self, other, op=_op: is_op(op)(self, other))
+for _name, _class in {"attr": AttrPattern, "type": TypePattern, "dtype": DataTypePattern, "shape": ShapePattern}.items():
+    setattr(DFPattern, f"has_{_name}", lambda self, what, c=_class: c(self, what))
 
 
 # ---- groups ----
@@ -541,43 +494,6 @@ def _in_order(pattern):
     return out
 
 
-def _below(e):
-    """The direct parts of a node, bodies and parameters of functions among them; operators are none."""
-    if isinstance(e, Function):
-        return (*e.params, e.body)
-    if isinstance(e, Let):
-        return e.var, e.value, e.body
-    return tuple(c for c in children(e) if isinstance(c, Expr)) if isinstance(e, Expr) else ()
-
-
-def _walk(expr):
-    """All nodes in post-order, those of functions too."""
-    out, seen, stack = [], set(), [(expr, False)]
-    while stack:
-        e, done = stack.pop()
-        if done:
-            out.append(e)
-        elif id(e) not in seen:
-            seen.add(id(e))
-            stack.append((e, True))
-            stack.extend((c, False) for c in reversed(_below(e)))
-    return out
-
-
-def _rebuilt(e, new):
-    """A node with other parts, in the order of `_below`."""
-    if all(a is b for a, b in zip(_below(e), new)):
-        return e
-    if isinstance(e, Function):
-        return Function(new[:-1], new[-1], e.ret_type, e.type_params, e.attrs, e.span)
-    if isinstance(e, Let):
-        return Let(new[0], new[1], new[2], e.span)
-    if isinstance(e, Tuple):
-        it = iter(new)
-        return Tuple([next(it) if isinstance(f, Expr) else f for f in e.fields], e.span)
-    return with_children(e, new)
-
-
 _NAMES = {Tuple: "Tuple_", If: "If_", Let: "Let_"}
 
 
@@ -585,10 +501,10 @@ class _Grouper:
     """Groups the nodes of an expression that a pattern matches, from its result down."""
 
     def __init__(self, pattern, expr):
-        self.patterns, self.order = _in_order(pattern), _walk(expr)
+        self.patterns, self.order = _in_order(pattern), [e for e in all_nodes(expr) if isinstance(e, Expr)]
         self.readers: dict[int, list] = {}
         for e in self.order:
-            for c in _below(e):
+            for c in parts(e):
                 self.readers.setdefault(id(c), []).append(e)
         self.groups: dict[int, _Group] = {}  # by the root's id
         self.taken: set[int] = set()
@@ -597,7 +513,7 @@ class _Grouper:
         closed: set[int] = set()
         for e in reversed(self.order):
             if isinstance(e, Function) and "PartitionedFromPattern" in e.attrs:
-                closed.update(map(id, _walk(e)))
+                closed.update(map(id, all_nodes(e)))
             if id(e) in self.taken or id(e) in closed:
                 continue
             found = next(pattern.ways(e, None, True), None)
@@ -610,7 +526,7 @@ class _Grouper:
             if isinstance(p, DominatorPattern):
                 inside.update(id(n) for part in (p.parent, p.path) for n in nodes.get(part, ()))
             if isinstance(p, FunctionPattern):
-                inside.update(id(n) for f in nodes.get(p, ()) for n in _walk(f))
+                inside.update(id(n) for f in nodes.get(p, ()) for n in all_nodes(f))
         inputs: dict[int, Var] = {}
         args = []
         for p in self.patterns:
@@ -621,7 +537,7 @@ class _Grouper:
                 args.append(n)
         self.number += 1
         body, names, made = self.extract(root, inputs)
-        own = [n for n in made if not isinstance(n, (Function, Constant))]
+        own = [n for n in made if not isinstance(n, (Function, Constant, Op))]
         if any(id(n) in self.taken for n in own):
             return
         ids = set(map(id, made)) | set(inputs)
@@ -648,7 +564,7 @@ class _Grouper:
             e, done = stack.pop()
             if done:
                 made.append(e)
-                memo[id(e)] = _rebuilt(e, [memo[id(c)] for c in _below(e)])
+                memo[id(e)] = with_parts(e, [memo[id(c)] for c in parts(e)])
                 if isinstance(e, Call):
                     names.append(f"{e.op_name}_" if e.op_name else "FunctionCall_" if isinstance(e.op, Function) else "")
                 elif isinstance(e, TupleGetItem):
@@ -660,7 +576,7 @@ class _Grouper:
                     memo[id(e)] = inputs[id(e)]
                 else:
                     stack.append((e, True))
-                    stack.extend((c, False) for c in reversed(_below(e)))
+                    stack.extend((c, False) for c in reversed(parts(e)))
         return memo[id(root)], "".join(names), list({id(e): e for e in made}.values())
 
     def dominated(self, e, root):
@@ -693,7 +609,7 @@ def _replace(grouper, make):
         return memo.get(id(n), n)
 
     for e in grouper.order:
-        post = _rebuilt(e, [new(c) for c in _below(e)])
+        post = with_parts(e, [new(c) for c in parts(e)])
         group = grouper.groups.get(id(e))
         memo[id(e)] = post if group is None else make(group, post, new)
     return new(grouper.order[-1])

@@ -40,6 +40,9 @@ __all__ = [
     "children",
     "is_primitive_call",
     "with_children",
+    "parts",
+    "with_parts",
+    "all_nodes",
     "count_refs",
     "bind",
 ]
@@ -503,6 +506,43 @@ def with_children(e, new):
     if isinstance(e, (If, *_PARTS)):
         return type(e)(*new, e.span)
     return e
+
+
+def parts(e):
+    """Direct parts of any node as they are written: :func:`children`, and operators, bound variables and the insides of primitive
+    functions."""
+    if isinstance(e, Call):
+        return (e.op, *e.args)
+    if isinstance(e, Function):
+        return (*e.params, e.body)
+    if isinstance(e, Let):
+        return e.var, e.value, e.body
+    return children(e) if isinstance(e, Expr) else ()
+
+
+def with_parts(e, new):
+    """`e` with other parts, in the order of :func:`parts`; `e` itself if they are the same objects."""
+    if all(a is b for a, b in zip(parts(e), new)):
+        return e
+    if isinstance(e, Call):
+        return Call(new[0], new[1:], e.attrs, e.type_args, e.span)
+    if isinstance(e, Function):
+        return Function(new[:-1], new[-1], e.ret_type, e.type_params, e.attrs, e.span)
+    return Let(*new, e.span) if isinstance(e, Let) else with_children(e, new)
+
+
+def all_nodes(expr):
+    """Every node once, operators and the insides of primitive functions too, :func:`parts` before what has them."""
+    order, seen, stack = [], set(), [(expr, False)]
+    while stack:
+        e, done = stack.pop()
+        if done:
+            order.append(e)
+        elif id(e) not in seen:
+            seen.add(id(e))
+            stack.append((e, True))
+            stack.extend((c, False) for c in reversed(parts(e)))
+    return order
 
 
 def is_primitive_call(e):

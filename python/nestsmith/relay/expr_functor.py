@@ -8,7 +8,6 @@ from __future__ import annotations
 from .expr import (
     Call,
     Constant,
-    Expr,
     Function,
     GlobalVar,
     If,
@@ -19,7 +18,8 @@ from .expr import (
     Tuple,
     TupleGetItem,
     Var,
-    with_children,
+    parts,
+    with_parts,
 )
 from .op.registry import Op
 
@@ -50,7 +50,9 @@ class ExprFunctor:
         return out
 
 
-def _missing(name):
+def missing(name):
+    """A method of a functor that has none for a kind."""
+
     def method(self, _):
         raise NotImplementedError(f"{type(self).__name__} has no method {name}")
 
@@ -58,93 +60,27 @@ def _missing(name):
     return method
 
 
-for _name in _METHODS.values():
-    setattr(ExprFunctor, _name, _missing(_name))
-
-
 class ExprVisitor(ExprFunctor):
     """Walks over all nodes; derive from it and override the methods of what you look for."""
-
-    def _parts(self, *exprs):
-        for e in exprs:
-            self.visit(e)
-
-    def visit_function(self, fn):
-        self._parts(*fn.params, fn.body)
-
-    def visit_call(self, call):
-        self._parts(call.op, *call.args)
-
-    def visit_let(self, let):
-        self._parts(let.var, let.value, let.body)
-
-    def visit_if(self, i):
-        self._parts(i.cond, i.true_branch, i.false_branch)
-
-    def visit_tuple(self, tup):
-        self._parts(*tup.fields)
-
-    def visit_tuple_getitem(self, op):
-        self._parts(op.tuple_value)
-
-    def visit_ref_create(self, r):
-        self._parts(r.value)
-
-    def visit_ref_read(self, r):
-        self._parts(r.ref)
-
-    def visit_ref_write(self, r):
-        self._parts(r.ref, r.value)
-
-    def visit_var(self, var):
-        """A variable; nothing is below."""
-
-    visit_global_var = visit_op = visit_constant = visit_var
 
 
 class ExprMutator(ExprFunctor):
     """Rebuilds an expression; derive from it and override the methods of what you replace. What has no new parts stays the object that it
     is."""
 
-    def _rebuilt(self, e, *parts):
-        new = [self.visit(p) for p in parts]
-        return with_children(e, new)
 
-    def visit_function(self, fn):
-        params, body = [self.visit(p) for p in fn.params], self.visit(fn.body)
-        if body is fn.body and all(a is b for a, b in zip(params, fn.params)):
-            return fn
-        return Function(params, body, fn.ret_type, fn.type_params, fn.attrs, fn.span)
+def _walk(self, e):
+    """Visits the parts of a node."""
+    for p in parts(e):
+        self.visit(p)
 
-    def visit_call(self, call):
-        op, args = self.visit(call.op), [self.visit(a) for a in call.args]
-        if op is call.op and all(a is b for a, b in zip(args, call.args)):
-            return call
-        return Call(op, args, call.attrs, call.type_args, call.span)
 
-    def visit_let(self, let):
-        new = self.visit(let.var), self.visit(let.value), self.visit(let.body)
-        return let if new == (let.var, let.value, let.body) else Let(*new, let.span)
+def _rebuild(self, e):
+    """A node with its parts as they were visited."""
+    return with_parts(e, [self.visit(p) for p in parts(e)])
 
-    def visit_if(self, i):
-        return self._rebuilt(i, i.cond, i.true_branch, i.false_branch)
 
-    def visit_tuple(self, tup):
-        return self._rebuilt(tup, *tup.fields)
-
-    def visit_tuple_getitem(self, op):
-        return self._rebuilt(op, op.tuple_value)
-
-    def visit_ref_create(self, r):
-        return self._rebuilt(r, r.value)
-
-    def visit_ref_read(self, r):
-        return self._rebuilt(r, r.ref)
-
-    def visit_ref_write(self, r):
-        return self._rebuilt(r, r.ref, r.value)
-
-    def visit_var(self, var) -> Expr:
-        return var
-
-    visit_global_var = visit_op = visit_constant = visit_var
+for _name in _METHODS.values():
+    setattr(ExprFunctor, _name, missing(_name))
+    setattr(ExprVisitor, _name, _walk)
+    setattr(ExprMutator, _name, _rebuild)

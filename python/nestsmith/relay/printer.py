@@ -28,8 +28,10 @@ from .expr import (
     TupleGetItem,
     Var,
     above,
+    all_nodes,
     children,
     free_vars,
+    parts,
 )
 from .op.builders import default_attrs
 from .op.registry import Op
@@ -140,26 +142,14 @@ def _common(a, b):
     return a
 
 
-def _below(e):
-    return (*e.params, e.body) if isinstance(e, Function) else children(e)
-
-
 def _blocks(root):
     """The block in which every node has to be defined, by id: that of its reader, or the innermost one around all its readers."""
-    order, seen, stack = [], set(), [(root, False)]
-    while stack:
-        e, done = stack.pop()
-        if done:
-            order.append(e)
-        elif id(e) not in seen:
-            seen.add(id(e))
-            stack.append((e, True))
-            stack.extend((c, False) for c in _below(e))
+    order = all_nodes(root)
     at, spine = {id(root): _Block()}, {id(root)}
     for e in reversed(order):
         own = at[id(e)]
         here = _Block(own) if isinstance(e, Function) or (isinstance(e, Let) and id(e) not in spine) else own
-        for k, c in enumerate(_below(e)):
+        for k, c in enumerate(parts(e)):
             block = _Block(own) if isinstance(e, If) and k else here
             if (isinstance(e, If) and k) or (isinstance(e, (Function, Let)) and c is e.body and id(c) not in at):
                 spine.add(id(c))
@@ -206,15 +196,9 @@ class _Printer:
         """Counts who reads what, and notes whether types are known."""
         self.blocks = _blocks(roots[0]) if roots else {}
         self.typed = any(r._type is not None and not isinstance(r, (Constant, Var)) for r in roots)
-        stack, seen = list(roots), set()
-        while stack:
-            e = stack.pop()
-            if id(e) in seen:
-                continue
-            seen.add(id(e))
-            for c in _below(e):
+        for e in (n for r in roots for n in all_nodes(r)):
+            for c in parts(e):
                 self.readers[id(c)] = self.readers.get(id(c), 0) + 1
-                stack.append(c)
 
     def function(self, f, head, indent):
         types = f"[{', '.join(map(str, f.type_params))}]" if f.type_params else ""
@@ -253,7 +237,7 @@ class _Printer:
     def shared(self, e):
         """What is read inside of the blocks of a node and has to be defined before them."""
         depth, found, seen = self.blocks[id(e)].depth, [], set()
-        stack = list(reversed(_below(e)[1:] if isinstance(e, If) else _below(e)))
+        stack = list(reversed(parts(e)[1:] if isinstance(e, If) else parts(e)))
         while stack:
             c = stack.pop()
             if id(c) in seen or isinstance(c, (Var, Constant, GlobalVar, Op)):
@@ -262,7 +246,7 @@ class _Printer:
             if self.blocks[id(c)].depth <= depth and self.readers[id(c)] > 1:
                 found.append(c)
             else:
-                stack.extend(reversed(_below(c)))
+                stack.extend(reversed(parts(c)))
         return found
 
     def before(self, root, indent):
@@ -289,11 +273,11 @@ class _Printer:
             return self.text(e, "")
         return self.var(e) if isinstance(e, Var) else self.names[id(e)]
 
-    def block(self, head, indent, fill):
-        """The text of a value that has blocks of its own."""
-        lines, self.lines = self.lines, []
+    def block(self, indent, fill, head=None):
+        """The lines that `fill` makes, as a text."""
+        lines, self.lines = self.lines, [] if head is None else [head]
         fill()
-        text, self.lines = "\n".join([head, *self.lines]), lines
+        text, self.lines = "\n".join(self.lines), lines
         return text
 
     def text(self, e, indent):
@@ -313,14 +297,11 @@ class _Printer:
         if type(e) in _REFS:
             return f"{_REFS[type(e)]}({', '.join(map(self.ref, children(e)))})" + self.note(e)
         if isinstance(e, Function):
-            lines, self.lines = self.lines, []
-            self.function(e, "fn ", indent)
-            text, self.lines = "\n".join(self.lines).lstrip(), lines
-            return text + self.note(e)
+            return self.block(indent, lambda: self.function(e, "fn ", indent)).lstrip() + self.note(e)
         if isinstance(e, Let):
-            return self.block("(", indent, lambda: self.body(e, indent + "  ")) + f"\n{indent})"
-        then = self.block(f"if ({self.ref(e.cond)}) {{", indent, lambda: self.body(e.true_branch, indent + "  "))
-        return then + "\n" + self.block(f"{indent}}} else {{", indent, lambda: self.body(e.false_branch, indent + "  ")) + f"\n{indent}}}"
+            return self.block(indent, lambda: self.body(e, indent + "  "), "(") + f"\n{indent})"
+        heads = (f"if ({self.ref(e.cond)}) {{", e.true_branch), (f"{indent}}} else {{", e.false_branch)
+        return "\n".join(self.block(indent, lambda b=b: self.body(b, indent + "  "), head) for head, b in heads) + f"\n{indent}}}"
 
     def constant(self, c):
         dtype = c._type.dtype

@@ -228,6 +228,19 @@ class RefType(Type):
         return f"ref({self.value})"
 
 
+_PARTS = {
+    TupleType: ("fields",), FuncType: ("arg_types", "ret_type", "type_params", "type_constraints"), RefType: ("value",),
+    TypeCall: ("func", "args"), TypeRelation: ("args",),
+}  # fmt: skip
+
+
+def map_parts(visit, t):
+    """What `visit` makes of the parts of a type, a list for each field that is a tuple: {field: result}."""
+    fields = next((f for c, f in _PARTS.items() if isinstance(t, c)), ())
+    values = ((f, getattr(t, f)) for f in fields)
+    return {f: [visit(x) for x in v] if isinstance(v, tuple) else visit(v) for f, v in values}
+
+
 def ShapeVar(name):
     """A type parameter that stands for a shape."""
     return TypeVar(name, TypeKind.ShapeVar)

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from .ty import FuncType, GlobalTypeVar, IncompleteType, RefType, TensorType, TupleType, TypeCall, TypeRelation, TypeVar
+from .expr_functor import missing
+from .ty import (
+    FuncType,
+    GlobalTypeVar,
+    IncompleteType,
+    RefType,
+    TensorType,
+    TupleType,
+    TypeCall,
+    TypeRelation,
+    TypeVar,
+    map_parts,
+)
 
 __all__ = ["TypeFunctor", "TypeVisitor", "TypeMutator"]
 
@@ -24,67 +36,28 @@ class TypeFunctor:
         return getattr(self, name)(typ)
 
 
-def _missing(name):
-    def method(self, _):
-        raise NotImplementedError(f"{type(self).__name__} has no method {name}")
-
-    method.__name__ = name
-    return method
-
-
-for _name in _METHODS.values():
-    setattr(TypeFunctor, _name, _missing(_name))
-
-
 class TypeVisitor(TypeFunctor):
     """Walks over all parts of a type."""
-
-    def visit_type_var(self, tv):
-        """A type variable; nothing is below."""
-
-    visit_incomplete_type = visit_tensor_type = visit_global_type_var = visit_type_var
-
-    def visit_func_type(self, ft):
-        for t in (*ft.arg_types, ft.ret_type, *ft.type_params, *ft.type_constraints):
-            self.visit(t)
-
-    def visit_tuple_type(self, tt):
-        for t in tt.fields:
-            self.visit(t)
-
-    def visit_type_relation(self, tr):
-        for t in tr.args:
-            self.visit(t)
-
-    def visit_ref_type(self, rt):
-        self.visit(rt.value)
-
-    def visit_type_call(self, tc):
-        for t in (tc.func, *tc.args):
-            self.visit(t)
 
 
 class TypeMutator(TypeFunctor):
     """Rebuilds a type."""
 
-    def visit_type_var(self, tv):
-        return tv
 
-    visit_incomplete_type = visit_tensor_type = visit_global_type_var = visit_type_var
+def _walk(self, t):
+    """Visits the parts of a type."""
+    map_parts(self.visit, t)
 
-    def visit_func_type(self, ft):
-        new = ([self.visit(t) for t in part] for part in (ft.arg_types, (ft.ret_type,), ft.type_params, ft.type_constraints))
-        args, ret, params, constraints = new
-        return FuncType(args, ret[0], params, constraints)
 
-    def visit_tuple_type(self, tt):
-        return TupleType([self.visit(t) for t in tt.fields])
+def _rebuild(self, t):
+    """A type with its parts as they were visited."""
+    new = map_parts(self.visit, t)
+    if isinstance(t, TypeRelation):
+        return TypeRelation(t.func, new["args"], t.num_inputs, t.attrs)
+    return type(t)(**new) if new else t
 
-    def visit_type_relation(self, tr):
-        return TypeRelation(tr.func, [self.visit(t) for t in tr.args], tr.num_inputs, tr.attrs)
 
-    def visit_ref_type(self, rt):
-        return RefType(self.visit(rt.value))
-
-    def visit_type_call(self, tc):
-        return TypeCall(self.visit(tc.func), [self.visit(t) for t in tc.args])
+for _name in _METHODS.values():
+    setattr(TypeFunctor, _name, missing(_name))
+    setattr(TypeVisitor, _name, _walk)
+    setattr(TypeMutator, _name, _rebuild)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+
 from .. import passes as _t
-from ..expr import Call, Constant, Function, GlobalVar, If, Let, Var, children, with_children
+from ..expr import Call, Constant, Function, GlobalVar, If, Let, Var, all_nodes, children, parts, with_children
 from ..op.registry import Op
 from .inline import without_lets
 
@@ -35,20 +37,6 @@ class _Scope:
         for v, value in reversed(self.lets):
             result = Let(v, value, result)
         return result
-
-
-def _readers_blocks(root):
-    """For every node the depth of blocks is not known; a value that two branches read is bound before both."""
-    count: dict[int, int] = {}
-    stack, seen = [root], set()
-    while stack:
-        e = stack.pop()
-        for c in children(e) if not isinstance(e, Function) else (e.body,):
-            count[id(c)] = count.get(id(c), 0) + 1
-            if id(c) not in seen:
-                seen.add(id(c))
-                stack.append(c)
-    return count
 
 
 def _shared(e, readers):
@@ -117,7 +105,7 @@ def _value(e, scope, readers):
 
 @_t.function_pass(opt_level=1, name="ToANormalForm")
 def _to_a_normal_form(func, mod, ctx):
-    readers = _readers_blocks(func)
+    readers = collections.Counter(id(c) for e in all_nodes(func) for c in parts(e))
     return Function(func.params, _block(func.body, None, readers), func.ret_type, func.type_params, func.attrs, func.span)
 
 
