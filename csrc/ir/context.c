@@ -319,6 +319,8 @@ const IrReducer *ir_reducer(const IrCtx *c, ReducerId r) {
   return c->reducer + r;
 }
 
+bool ir_has_tensor(const IrCtx *c, int64_t t) { return t > 0 && t < c->n.tensor; }
+
 bool ir_has_buffer(const IrCtx *c, int64_t b) { return b > 0 && b < c->n.buffer; }
 
 IrBuffer *ir_buffer(IrCtx *c, BufferId b) {

@@ -220,6 +220,7 @@ BufferId ir_buffer_new(IrCtx *c, IrBuffer b);        /* copies name and lists */
 BufferId ir_array(IrCtx *c, const char *name, DType t, ScopeKind scope, int64_t n, bool flat);
 IrBuffer *ir_buffer(IrCtx *c, BufferId b);
 bool ir_has_buffer(const IrCtx *c, int64_t b);
+bool ir_has_tensor(const IrCtx *c, int64_t t);
 
 /* ---- building (expr.c: raw; fold.c: matched and folded as 01 §1.6, §1.7) ----
  * The ex_ builders match operand types and fold exactly by the table of 01 §1.7, never more. */

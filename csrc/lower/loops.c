@@ -381,7 +381,6 @@ static Stmt *emit_leaf(Nest *n, int pos, Stmt *(*inside)(Nest *, int)) {
   const Axis *x = &n->st->axes.at[id];
   ForKind kind = low_loop_kind(x);
   ExprId zero = ex_int(c, ir_var_info(c, x->var)->type, 0);
-  if (x->ann == AN_TENSORIZE) fail_at(l, n->st, x, "tensorize is not supported");
   if (kind < FOR_VTHREAD) {
     bool one = ex_is_int(c, x->extent, 1);
     n->val[id] = one ? x->min : ex_is_int(c, x->min, 0) ? ex_var(c, x->var) : ex_add(c, x->min, ex_var(c, x->var));
@@ -422,8 +421,85 @@ static bool starts_literal(const Nest *n) {
   ExprKind k = ir_kind(n->l->c, op->identity[0]);
   return !r->init && op->n == 1 && (k == IR_INT || k == IR_FLT);
 }
+/* The first tensorized loop; all of them if there is none. */
+static int tensorized(const Nest *n) {
+  int p = 0;
+  while (p < n->st->leaf.len && n->st->axes.at[n->st->leaf.at[p]].ann != AN_TENSORIZE) p++;
+  return p;
+}
+static const TeIntrin *intrin_of(Nest *n, int pos) {
+  const Axis *x = &n->st->axes.at[n->st->leaf.at[pos]];
+  if (n->cross) fail_at(n->l, n->st, x, "a reduction across threads cannot be tensorized");
+  return te_op_of(n->l->c, x->intrin)->intrin;
+}
+/* What an intrinsic does in the place of the loops from pos on. */
+static Stmt *tensor_part(Nest *n, int pos, const Stmt *part) {
+  const Stage *st = n->st;
+  IrCtx *c = n->l->c;
+  const Axis *first = &st->axes.at[st->leaf.at[pos]];
+  size_t bytes = sizeof(ExprId) * (size_t)st->axes.len;
+  ExprId *lo = arena_copy(n->l->a, n->val, bytes), *hi = arena_copy(n->l->a, n->val, bytes);
+  for (int p = 0; p < st->leaf.len; p++) {
+    int id = st->leaf.at[p];
+    const Axis *x = &st->axes.at[id];
+    if (p < pos) { /* first values are set before there are loops of the sum, one of which is as good as another */
+      if (!lo[id]) lo[id] = hi[id] = x->min;
+      continue;
+    }
+    if (is_bound(x)) fail_at(n->l, st, x, "a loop inside of a tensorized one cannot be bound to a thread");
+    if (attach_any(n->l->s, n->sid, p)) fail_at(n->l, st, x, "a stage is attached inside of a tensorized loop");
+    lo[id] = x->min;
+    hi[id] = ex_sub(c, ex_add(c, x->min, x->extent), ex_int(c, ir_type(c, x->extent), 1));
+  }
+  pass_up(n, lo), pass_up(n, hi);
+  ExprId *size = arena_array(n->l->a, ExprId, st->n_root + 1);
+  for (int i = 0; i < st->n_root; i++)
+    size[i] = ar_simplify(n->l->ar, ex_add(c, ex_sub(c, hi[i], lo[i]), ex_int(c, ir_type(c, lo[i]), 1)));
+  const bool *need = overruns(n);
+  Preds p = checks_where(n, lo, need, true, false), q = checks_where(n, hi, need, true, false);
+  bool same = p.len == q.len;
+  for (int i = 0; same && i < p.len; i++) same = p.at[i] == q.at[i];
+  if (!same) fail_at(n->l, st, first, "the extents do not divide, so that the last part is smaller than the intrinsic");
+  VEC(VarSub) sub = {0};
+  for (int i = 0; i < st->axes.len; i++)
+    if (lo[i] && st->axes.at[i].handle) vec_push(n->l->a, &sub, ((VarSub){st->axes.at[i].handle, lo[i]}));
+  LowTensorize x = {.c = c,
+                    .ar = n->l->ar,
+                    .st = st,
+                    .op = te_op_of(c, first->intrin),
+                    .buf_of = &n->l->buf_of,
+                    .body = stage_body(n),
+                    .lo = lo,
+                    .size = size,
+                    .n_sub = sub.len,
+                    .sub = sub.at};
+  return guard(c, &p, low_tensorize(&x, part));
+}
+/* Reductions whose loops are all inside are the body's; of others each part but the first is an update. */
+static Stmt *emit_tensorized(Nest *n, int pos) {
+  IrCtx *c = n->l->c;
+  const TeIntrin *in = intrin_of(n, pos);
+  if (!n->reduce || n->begin >= 0) return tensor_part(n, pos, in->body);
+  if (!in->update)
+    fail(n->l, n->st,
+         "its intrinsic has no statement that adds to a result, which loops of the reduction outside need");
+  Stmt *update = tensor_part(n, pos, in->update);
+  if (in->reset) return update;
+  ExprId begins = 0;
+  for (int p = 0; p < pos; p++) {
+    int id = n->st->leaf.at[p];
+    if (!(n->mark[id] & 2)) continue;
+    ExprId zero = ex_bin(c, IR_EQ, n->val[id], ex_cast(c, ir_type(c, n->val[id]), n->st->axes.at[id].min));
+    begins = begins ? ex_bin(c, IR_AND, begins, zero) : zero;
+  }
+  return st_if(c, begins, false, tensor_part(n, pos, in->body), update);
+}
 static Stmt *emit_leaves(Nest *n, int pos) {
   const Stage *st = n->st;
+  int tensor = tensorized(n);
+  if (pos == tensor && pos < st->leaf.len) return emit_tensorized(n, pos);
+  bool at_once = tensor < st->leaf.len && !intrin_of(n, tensor)->reset; /* the first part sets what it computes */
+  if (n->reduce && pos == n->begin && at_once) n->begin = -1;
   if (n->reduce && !n->cross && pos == n->begin) {
     int b = n->begin;
     n->begin = -1;
@@ -443,13 +519,27 @@ static Stmt *emit_leaves(Nest *n, int pos) {
   return emit_leaf(n, pos, emit_leaves);
 }
 
+/* The first values of a reduction, where its loops are. */
+static Stmt *first_values(Nest *n) {
+  Loops *l = n->l;
+  const Stage *st = n->st;
+  pass_up(n, n->val);
+  RedBody b = reduce_body(n, n->val);
+  /* a temporary holds its whole region; an argument, and what is read as initial value, only what is declared */
+  bool declared = b.red->init != NULL;
+  for (int k = 0; k < st->op->n_out; k++) declared |= ir_buffer(l->c, out_buffer(n, k))->external;
+  Preds p = bound_checks(n, n->val, declared && !l->features, true);
+  return guard(l->c, &p, store_all(n, n->val, b.k, b.ident));
+}
+
 /* The initialisation nest: loops from `begin` on that do not belong to reductions only, with variables of their own. */
 static Stmt *emit_init(Nest *n) {
   Loops *l = n->l;
   IrCtx *c = l->c;
   const Stage *st = n->st;
   VarId *var = arena_array(l->a, VarId, st->leaf.len);
-  for (int p = n->begin; p < st->leaf.len; p++) {
+  int end = tensorized(n);
+  for (int p = n->begin; p < end; p++) {
     const Axis *x = &st->axes.at[st->leaf.at[p]];
     if (n->mark[st->leaf.at[p]] == 2) continue;
     if (is_bound(x)) {
@@ -475,14 +565,8 @@ static Stmt *emit_init(Nest *n) {
     ar_bind_range(l->ar, var[p], ex_int(c, info.type, 0), x->extent);
     n->val[st->leaf.at[p]] = ex_add(c, ex_var(c, var[p]), x->min);
   }
-  pass_up(n, n->val);
-  RedBody b = reduce_body(n, n->val);
-  /* a temporary holds its whole region; an argument, and what is read as initial value, only what is declared */
-  bool declared = b.red->init != NULL;
-  for (int k = 0; k < st->op->n_out; k++) declared |= ir_buffer(c, out_buffer(n, k))->external;
-  Preds p = bound_checks(n, n->val, declared && !l->features, true);
-  Stmt *s = guard(c, &p, store_all(n, n->val, b.k, b.ident));
-  for (int q = st->leaf.len - 1; q >= n->begin; q--) {
+  Stmt *s = end < st->leaf.len ? tensor_part(n, end, intrin_of(n, end)->reset) : first_values(n);
+  for (int q = end - 1; q >= n->begin; q--) {
     const Axis *x = &st->axes.at[st->leaf.at[q]];
     if (n->mark[st->leaf.at[q]] == 2) continue;
     if (var[q]) {

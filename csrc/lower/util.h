@@ -39,6 +39,20 @@ uint64_t *low_axis_marks(Arena *a, const Stage *st);
 int low_hand_first(const State *s, int sid); /* the first stage that its statements compute; itself, if it is made of none */
 Stmt *low_by_hand(const State *s, int sid, const MapU64 *buf_of);
 
+/* ---- tensorize.c: what a tensor intrinsic does in the place of loops ---- */
+typedef struct {
+  IrCtx *c;
+  Arith *ar;
+  const Stage *st;
+  const TeOp *op; /* that has the intrinsic */
+  const MapU64 *buf_of;
+  const ExprId *body;      /* of the stage */
+  const ExprId *lo, *size; /* per root axis: first value of the part, and how many */
+  int n_sub;
+  const VarSub *sub; /* what loops are called, and their values there */
+} LowTensorize;
+Stmt *low_tensorize(const LowTensorize *x, const Stmt *part); /* raises where the intrinsic computes something else */
+
 /* ---- whole.c: may the tile of a stage be filled, or added up, beyond the edge of its tensor? ---- */
 bool low_copies_whole(IrCtx *c, const State *s, const MapU64 *buf_of, ExprId *const *body, int sid);
 bool low_reduces_whole(IrCtx *c, const State *s, Arith *ar, const MapU64 *buf_of, ExprId *const *body, int sid, ExprId src,

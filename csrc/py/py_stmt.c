@@ -327,25 +327,108 @@ static void do_attach(void *p) {
     op->by_hand_first = i;
   }
 }
+static bool read_by_hand(ByHand *x, PyObject *body, PyObject *in, PyObject *ins, PyObject *out, PyObject *outs) {
+  x->n_in = (int)PyTuple_GET_SIZE(in), x->n_out = (int)PyTuple_GET_SIZE(out);
+  if (PyTuple_GET_SIZE(ins) != x->n_in || PyTuple_GET_SIZE(outs) != x->n_out || !x->n_out)
+    return PyErr_Format(PyExc_ValueError, "one buffer for each input and each result"), false;
+  PyObject *list = PySequence_Concat(ins, outs), *tensors = PySequence_Concat(in, out);
+  x->buf = list ? buffer_list(&x->j.s, list) : NULL;
+  x->tensor = x->buf ? py_scratch_alloc(&x->j.s, x->n_in + x->n_out, sizeof *x->tensor) : NULL;
+  bool ok = x->tensor && tensors;
+  for (int i = 0; ok && i < x->n_in + x->n_out; i++)
+    ok = (x->tensor[i] = py_tensor_id(PyTuple_GET_ITEM(tensors, i))) != 0;
+  PY_DROP(list, tensors);
+  return ok && (x->j.body = read_stmt(&x->j, body));
+}
 /* stmt_attach(statement, inputs, in_buffers, results, out_buffers) */
 static PyObject *fn_attach(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *body, *in, *ins, *out, *outs;
   ByHand x = {0};
   PyTypeObject *t = &PyTuple_Type;
   if (!PyArg_ParseTuple(args, "OO!O!O!O!", &body, t, &in, t, &ins, t, &out, t, &outs)) return NULL;
-  x.n_in = (int)PyTuple_GET_SIZE(in), x.n_out = (int)PyTuple_GET_SIZE(out);
-  if (PyTuple_GET_SIZE(ins) != x.n_in || PyTuple_GET_SIZE(outs) != x.n_out || !x.n_out)
-    return PyErr_Format(PyExc_ValueError, "one buffer for each input and each result"), NULL;
-  PyObject *list = PySequence_Concat(ins, outs), *tensors = PySequence_Concat(in, out);
-  x.buf = list ? buffer_list(&x.j.s, list) : NULL;
-  x.tensor = x.buf ? py_scratch_alloc(&x.j.s, x.n_in + x.n_out, sizeof *x.tensor) : NULL;
-  bool ok = x.tensor && tensors;
-  for (int i = 0; ok && i < x.n_in + x.n_out; i++) ok = (x.tensor[i] = py_tensor_id(PyTuple_GET_ITEM(tensors, i))) != 0;
-  ok = ok && (x.j.body = read_stmt(&x.j, body)) && py_guard(py_session(), do_attach, &x);
+  bool ok = read_by_hand(&x, body, in, ins, out, outs) && py_guard(py_session(), do_attach, &x);
   if (ok) py_scope_keep();
-  PY_DROP(list, tensors);
   py_arena_free(x.j.s.a);
   return py_none(ok);
+}
+
+/* ---- tensor intrinsics ---- */
+typedef struct {
+  ByHand h; /* its statement: the body */
+  Stmt *reset, *update;
+  VarId *var; /* per buffer where it begins, then strides; 0: none */
+  int n_var;
+} Intrinsic;
+static void do_intrinsic(void *p) {
+  Intrinsic *x = p;
+  do_attach(&x->h);
+  TeOp *op = (TeOp *)(uintptr_t)te_op_of(SES, x->h.tensor[x->h.n_in]);
+  const TeByHand *b = op->by_hand;
+  op->by_hand = NULL;
+  int n = b->n_in + b->n_out;
+  const VarId *var = arena_copy(ir_arena(SES), x->var, sizeof(VarId) * (size_t)x->n_var);
+  TeIntrin *in = arena_new_of(ir_arena(SES), TeIntrin);
+  *in =
+      (TeIntrin){.name = op->name, .body = b->body, .n_in = b->n_in, .n_out = b->n_out, .buf = b->buf, .from = b->from};
+  in->offset = var, in->stride = var + n;
+  if (x->reset) in->reset = st_copy(SES, x->reset);
+  if (x->update) in->update = st_copy(SES, x->update);
+  op->intrin = in;
+}
+static bool read_variables(PyObject *list, Intrinsic *x) {
+  int n = x->h.n_in + x->h.n_out;
+  x->n_var = (int)PyTuple_GET_SIZE(list);
+  for (int i = 0, wanted = 0; i < n; i++) {
+    wanted += 1 + ir_buffer(SES, x->h.buf[i])->rank;
+    if (i == n - 1 && wanted != x->n_var)
+      return PyErr_Format(PyExc_ValueError, "one variable for each first element and stride"), false;
+  }
+  x->var = py_scratch_alloc(&x->h.j.s, x->n_var + 1, sizeof *x->var);
+  for (int i = 0; x->var && i < x->n_var; i++) {
+    PyObject *o = PyTuple_GET_ITEM(list, i);
+    if (o != Py_None && !(x->var[i] = var_of(o))) return false;
+  }
+  return x->var != NULL;
+}
+/* stmt_intrinsic(body, reset, update, inputs, in_buffers, results, out_buffers, variables) */
+static PyObject *fn_intrinsic(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *body, *reset, *update, *in, *ins, *out, *outs, *vars;
+  Intrinsic x = {0};
+  PyTypeObject *t = &PyTuple_Type;
+  if (!PyArg_ParseTuple(args, "OOOO!O!O!O!O!", &body, &reset, &update, t, &in, t, &ins, t, &out, t, &outs, t, &vars))
+    return NULL;
+  bool ok = read_by_hand(&x.h, body, in, ins, out, outs) && read_variables(vars, &x) &&
+            (reset == Py_None || (x.reset = read_stmt(&x.h.j, reset))) &&
+            (update == Py_None || (x.update = read_stmt(&x.h.j, update))) && py_guard(py_session(), do_intrinsic, &x);
+  if (ok) py_scope_keep();
+  py_arena_free(x.h.j.s.a);
+  return py_none(ok);
+}
+
+typedef struct {
+  TensorId made, intrin;
+  int at;
+} Made;
+static void do_tensorized(void *p) {
+  const Made *x = p;
+  TeOp *op = (TeOp *)(uintptr_t)te_op_of(SES, x->made);
+  const TeOp *in = te_op_of(SES, x->intrin);
+  err_check(ir_err(SES), in->intrin && x->at >= 0 && x->at < op->n_axis, "%s has no tensor intrinsic for axis %d of %s",
+            in->name, x->at, op->name);
+  op->tensorized = in;
+  op->tensorized_at = x->at;
+}
+static PyObject *fn_number(PyObject *Py_UNUSED(m), PyObject *t) {
+  TensorId id = py_tensor_id(t);
+  return id ? PyLong_FromLong(id) : NULL;
+}
+/* stmt_tensorized(tensor, result of the intrinsic's operation, axis) */
+static PyObject *fn_tensorized(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *a, *b;
+  Made x = {0};
+  if (!PyArg_ParseTuple(args, "OOi", &a, &b, &x.at) || !(x.made = py_tensor_id(a)) || !(x.intrin = py_tensor_id(b)))
+    return NULL;
+  return py_none(py_guard(py_session(), do_tensorized, &x));
 }
 
 /* ---- what a schedule is lowered to ---- */
@@ -458,6 +541,16 @@ static PyMethodDef FUNCS[] = {
      "stmt_attach(statement, inputs, in_buffers, results, out_buffers): the operations of these tensors, which read "
      "the "
      "inputs, are computed by the statement."},
+    {"stmt_intrinsic", fn_intrinsic, METH_VARARGS,
+     "stmt_intrinsic(body, reset, update, inputs, in_buffers, results, out_buffers, variables): a tensor intrinsic, "
+     "which computes what the "
+     "operation of the results does; reset and update may be None; variables, per buffer, of its first element, then "
+     "of all strides, or None."},
+    {"stmt_tensorized", fn_tensorized, METH_VARARGS,
+     "stmt_tensorized(tensor, result, axis): the loops of the tensor from that axis on are computed by the intrinsic "
+     "of the result's operation."},
+    {"tensor_number", fn_number, METH_O,
+     "tensor_number(tensor): its number in the session, by which steps name intrinsics."},
     {"stmt_of", fn_of, METH_VARARGS,
      "stmt_of(schedule, args, target[, begins]) -> (statement, buffers): the loops of a schedule, in the form that "
      "stmt_program "

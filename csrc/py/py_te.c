@@ -74,7 +74,9 @@ static PyObject *tensor_at(TensorId t, PyObject *index) {
   if (n > info.rank)
     return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices", info.name,
                         (int)info.rank, n);
-  if (n < info.rank) {
+  bool range = false;
+  for (Py_ssize_t i = 0; i < n; i++) range |= PySlice_Check(PyTuple_GET_ITEM(index, i));
+  if (n < info.rank || range) {
     PyTensorSlice *s = (PyTensorSlice *)PyTensorSlice_Type->tp_alloc(PyTensorSlice_Type, 0);
     if (!s) return NULL;
     s->id = t, s->index = Py_NewRef(index);
@@ -82,7 +84,7 @@ static PyObject *tensor_at(TensorId t, PyObject *index) {
     return (PyObject *)s;
   }
   for (Py_ssize_t i = 0; i < n; i++)
-    if (PySlice_Check(PyTuple_GET_ITEM(index, i)) || PyFloat_Check(PyTuple_GET_ITEM(index, i)))
+    if (PyFloat_Check(PyTuple_GET_ITEM(index, i)))
       return PyErr_Format(PyExc_TypeError,
                           "index %zd of tensor '%s' must be an integer expression; use topi.strided_slice for ranges",
                           i, info.name);
@@ -131,9 +133,21 @@ static PyObject *slice_subscript(PyObject *o, PyObject *k) {
 }
 static PyObject *slice_binary(PyObject *a, PyObject *b) {
   PyTensorSlice *s = (PyTensorSlice *)(PyObject_TypeCheck(a, PyTensorSlice_Type) ? a : b);
-  return PyErr_Format(PyExc_TypeError, "tensor '%s' has %d dimension(s) but is read with %zd indices here",
-                      ir_tensor(SES, s->id)->name, (int)ir_tensor(SES, s->id)->rank, PySequence_Size(s->index));
+  const IrTensor *t = ir_tensor(SES, s->id);
+  if (PySequence_Size(s->index) == t->rank)
+    return PyErr_Format(PyExc_TypeError,
+                        "an index of tensor '%s' must be an integer expression; use topi.strided_slice for ranges",
+                        t->name);
+  return PyErr_Format(PyExc_TypeError, "tensor '%s' has %d dimension(s) but is read with %zd indices here", t->name,
+                      (int)t->rank, PySequence_Size(s->index));
 }
+static PyObject *slice_get(PyObject *o, void *what) {
+  PyTensorSlice *s = (PyTensorSlice *)o;
+  return what ? py_tensor_new(s->id) : Py_NewRef(s->index);
+}
+static PyGetSetDef SLICE_GET[] = {{"tensor", slice_get, NULL, "The tensor.", (void *)1},
+                                  {"indices", slice_get, NULL, "The indices, as they were given.", NULL},
+                                  {NULL, NULL, NULL, NULL, NULL}};
 static void slice_dealloc(PyObject *o) {
   py_scope_dies(((PyTensorSlice *)o)->scope);
   Py_CLEAR(((PyTensorSlice *)o)->index);
@@ -527,7 +541,7 @@ static const PyType_Slot OPERATION_SLOTS[] = {
 static const PyClass CLASSES[] = {
     PY_CLASS("Tensor", sizeof(PyTensor), .type = &PyTensor_Type, .drop = tensor_dealloc, .methods = TENSOR_METHODS,
              .get = TENSOR_GET, .more = TENSOR_SLOTS, .doc = "One output of an operation."),
-    PY_CLASS("TensorSlice", sizeof(PyTensorSlice), .type = &PyTensorSlice_Type, .drop = slice_dealloc,
+    PY_CLASS("TensorSlice", sizeof(PyTensorSlice), .type = &PyTensorSlice_Type, .drop = slice_dealloc, .get = SLICE_GET,
              .more = TENSORSLICE_SLOTS, .doc = "A tensor indexed with fewer indices than it has dimensions."),
     PY_CLASS("Operation", sizeof(PyOperation), .type = &PyOperation_Type, .flags = Py_TPFLAGS_BASETYPE,
              .drop = op_dealloc, .methods = OP_METHODS, .get = OP_GET, .more = OPERATION_SLOTS,

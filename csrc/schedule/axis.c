@@ -96,7 +96,14 @@ Stage stage_fresh(IrCtx *c, const TeOp *op, const TeOp *origin) {
   vec_grow(m, (void **)&st.axes.at, &st.axes.cap, want, sizeof(Axis));
   for (int i = 0; i < op->n_axis; i++) axis_root(c, &st, &op->axis[i], IT_SPACE);
   for (int i = 0; i < op->n_red; i++) axis_root(c, &st, &op->red[i], IT_REDUCE);
-  for (int i = 0; i < st.n_root; i++) vec_push(m, &st.leaf, i);
+  int at = op->tensorized ? op->tensorized_at : op->n_axis,
+      mid = op->tensorized ? op->n_red - op->tensorized->n_red : 0;
+  for (int i = 0; i < st.n_root; i++) /* sums that the intrinsic knows nothing of stand before it */
+    vec_push(m, &st.leaf, i < at ? i : i < at + mid ? i - at + op->n_axis : i < op->n_axis + mid ? i - mid : i);
+  if (op->tensorized) {
+    st.axes.at[op->tensorized_at].ann = AN_TENSORIZE;
+    st.axes.at[op->tensorized_at].intrin = op->tensorized->out[0];
+  }
   return st;
 }
 

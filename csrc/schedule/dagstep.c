@@ -202,15 +202,16 @@ static ExprId cached_body(IrCtx *c, ExprId body, const Layout *l) {
 }
 
 /* The cache, and in *x2 the copy of it into the tensor. */
-static const TeOp *cache_of(State *s, int stage, const char *scope, const TeOp **x2) {
+static TeOp *cache_of(State *s, int stage, const char *scope, const TeOp **x2) {
   IrCtx *c = s->ctx;
   Arena *m = ir_arena(c);
   const TeOp *x = s->stage.at[stage].op;
   Layout l = cache_layout(s, &s->stage.at[stage]);
   ExprId *body = arena_array(m, ExprId, x->n_out);
   for (int i = 0; i < x->n_out; i++) body[i] = cached_body(c, x->body[i], &l);
-  const TeOp *y = te_compute(c, arena_printf(m, "%s.%s", x->name, scope), x->tag, l.axis.len, l.axis.at, x->n_out, body,
-                             x->n_attr, x->attr);
+  TeOp *y = te_compute(c, arena_printf(m, "%s.%s", x->name, scope), x->tag, l.axis.len, l.axis.at, x->n_out, body,
+                       x->n_attr, x->attr);
+  if (!s->stage.at[stage].rels.len) y->tensorized = x->tensorized, y->tensorized_at = x->tensorized_at;
   for (int i = 0; i < x->n_out; i++) body[i] = ex_read(c, y->out[i], l.idx.len, l.idx.at);
   *x2 = te_compute(c, x->name, x->tag, x->n_axis, x->axis, x->n_out, body, x->n_attr, x->attr);
   return y;

@@ -42,6 +42,7 @@ void do_bi(State *s, const Step *p);
 void do_sc(State *s, const Step *p);
 void do_db(State *s, const Step *p);
 void do_pd(State *s, const Step *p);
+void do_tz(State *s, const Step *p);
 void do_mm(State *s, const Step *p); /* matrix.c */
 typedef struct { VarId group, member; int64_t groups, size; bool of_b; } ChannelGroups; /* size: members of each, which b knows, or a */
 /* matrix_groups.c: takes an axis that both factors know apart, where one of them knows but its group; in both, and v->grouped */

@@ -327,3 +327,17 @@ void do_pd(State *s, const Step *p) {
   err_check(S_ERR(s), dtype_eq(ir_type(s->ctx, e), DT_BOOL), "the store predicate %s is no condition", p->text);
   st->store_predicate = e;
 }
+
+/* ---- tensor intrinsics ---- */
+
+/* The number is that of a tensor of the session: such a step means nothing elsewhere. */
+void do_tz(State *s, const Step *p) {
+  Axis *x = loop_at(s, p);
+  const TeOp *op = p->a > 0 && ir_has_tensor(s->ctx, p->a) ? te_op_of(s->ctx, p->a) : NULL;
+  err_check(S_ERR(s), op && op->intrin, "tensorize of %s: no tensor intrinsic has the number %d", loop_name(s, x),
+            p->a);
+  err_check(S_ERR(s), x->ann == AN_NONE, "tensorize: axis %s is %s already", loop_name(s, x), AN_WORD[x->ann]);
+  if (s->stage.at[p->stage].op->tensorized) return; /* it is computed by an intrinsic already */
+  x->ann = AN_TENSORIZE;
+  x->intrin = p->a;
+}

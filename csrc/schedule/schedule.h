@@ -35,6 +35,7 @@ typedef struct {
   int32_t rebase_of;   /* 1 + root axis whose loop this is after normalisation (starts at 0); 0: none */
   int32_t align_factor, align_offset;
   int32_t pragma_unroll; bool has_pragma_unroll, skip_region, explicit_unroll;
+  TensorId intrin;     /* AN_TENSORIZE: made by the operation whose intrinsic computes the loops from here on */
 } Axis;                /* align_*: storage_align, on root data axes only (factor 0: none) */
 
 typedef enum { REL_SPLIT, REL_FUSE, REL_REBASE, REL_SINGLETON } RelKind;
@@ -81,7 +82,7 @@ typedef struct {
  * A kind that ends in X does what its namesake does where TVM's would be refused (steps.c, own.c). */
 typedef enum { STEP_AN, STEP_FU, STEP_PR, STEP_RE, STEP_SP, STEP_FSP, STEP_FFSP, STEP_SA, STEP_CA, STEP_CI, STEP_CR, STEP_CHR,
                STEP_CHW, STEP_RF, STEP_OWN, STEP_SPX = STEP_OWN, STEP_FUX, STEP_REX, STEP_ANX, STEP_PRX, STEP_SAX, STEP_CIX,
-               STEP_CHWX, STEP_RFX, STEP_VA, STEP_BI, STEP_SC, STEP_DB, STEP_PD, STEP_MM, STEP_TL, STEP_KINDS } StepKind;
+               STEP_CHWX, STEP_RFX, STEP_VA, STEP_BI, STEP_SC, STEP_DB, STEP_PD, STEP_MM, STEP_TL, STEP_TZ, STEP_KINDS } StepKind;
 #define SIZE_OPEN (-1) /* a split length still to be chosen by the search */
 typedef struct {
   uint8_t kind, flag;      /* flag: inner_to_outer / factor_or_nparts; VA: a size variable */

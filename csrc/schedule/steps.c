@@ -367,6 +367,7 @@ static const StepDef STEPS[STEP_KINDS] = {
     ROW(PD, "stV", NONE, true, false, do_pd),
     ROW(MM, "sl", NONE, true, false, do_mm),
     ROW(TL, "st", NONE, false, false, do_tl),
+    ROW(TZ, "sia", NONE, true, false, do_tz),
 };
 #undef ROW
 

@@ -221,10 +221,10 @@ static TeAttr *import_attrs(Import *m, const TeOp *op) {
 static TeOp *import_op(Import *m, const TeOp *op) {
   Arena *a = ir_arena(m->dst);
   TeOp *made = NULL;
-  err_check(
-      ir_err(m->dst), !op->by_hand,
-      "operation %s is made of statements (te.extern, te.scan, te.hybrid): only schedules written by hand have those",
-      op->name);
+  err_check(ir_err(m->dst), !op->by_hand && !op->tensorized,
+            "operation %s is made of statements (te.extern, te.scan, te.hybrid, a tensor intrinsic): only schedules "
+            "written by hand have those",
+            op->name);
   if (op->kind == TE_PLACEHOLDER) {
     IrTensor t = *ir_tensor(m->src, op->out[0]);
     ExprId *shape = arena_array(a, ExprId, t.rank);

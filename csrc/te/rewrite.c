@@ -6,6 +6,8 @@
 TeOp *te_op_with_body(IrCtx *c, const TeOp *op, const ExprId *body) {
   err_check(ir_err(c), op->kind == TE_COMPUTE, "placeholder '%s' has no body to replace", op->name);
   TeOp *made = te_compute(c, op->name, op->tag, op->n_axis, op->axis, op->n_out, body, op->n_attr, op->attr);
+  made->tensorized = op->tensorized;
+  made->tensorized_at = op->tensorized_at;
   made->by_hand = op->by_hand;
   made->by_hand_first = op->by_hand_first;
   return made;

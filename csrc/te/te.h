@@ -33,6 +33,18 @@ typedef struct {
   const int32_t *from;
 } TeByHand;
 
+/* A tensor intrinsic (te.decl_tensor_intrin): statements that compute what an operation computes, in buffers of its inputs and results.
+ * reset sets results to the first values of a reduction, update adds to them; NULL: there are none. Per buffer, the variable of where its
+ * first element is, and per dimension of a buffer, one after the other, that of its stride; 0: none. */
+typedef struct {
+  const char *name;
+  const Stmt *body, *reset, *update;
+  int32_t n_in, n_out;
+  const BufferId *buf;
+  const int32_t *from; /* as of TeByHand */
+  const VarId *offset, *stride;
+} TeIntrin;
+
 typedef struct TeOp {
   TeKind kind;
   const char *name, *tag;
@@ -48,6 +60,9 @@ typedef struct TeOp {
   int32_t n_in;
   TensorId *in; /* input tensors in the order of 01 §3.1 */
   const TeByHand *by_hand; /* what computes it; its body only says what it depends on. NULL: the body */
+  const TeIntrin *intrin;  /* what computes the same; NULL: nothing is known */
+  const struct TeOp *tensorized; /* an operation with an intrinsic, which computes what the loops from tensorized_at on do */
+  int32_t tensorized_at;
   int32_t by_hand_first;   /* which of the results of by_hand out[0] is */
 } TeOp;
 

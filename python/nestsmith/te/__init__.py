@@ -19,8 +19,8 @@ from .schedule import AXIS_SEPARATOR, InferBound, Schedule, Stage, create_schedu
 from .scope import scratch
 from .tag import tag_scope
 
-_SUBMODULES = ("autodiff", "hybrid", "tensor")
-_THERE = {"HybridOp": "hybrid", "gradient": "autodiff"}
+_SUBMODULES = ("autodiff", "hybrid", "tensor", "tensor_intrin")
+_THERE = {"HybridOp": "hybrid", "gradient": "autodiff", "decl_tensor_intrin": "tensor_intrin"}
 
 
 def __getattr__(name):

@@ -116,13 +116,20 @@ def compute(shape, fcompute, name="compute", tag="", attrs=None, varargs_names=N
         tag = scope
     dims = _shape(shape, name)
     names = _axis_names(fcompute, len(dims), varargs_names)
-    if len(names) != len(dims):
-        raise ValueError(
-            f"compute '{name}': the function takes {len(names)} indices, the shape has {len(dims)} dimensions"
-        )
+    given = len(names)
+    wrong = f"compute '{name}': the function takes {given} indices, the shape has {len(dims)} dimensions"
+    if given > len(dims):
+        raise ValueError(wrong)
+    names += [f"ax{d}" for d in range(given, len(dims))]  # of a tensor intrinsic
     zeros = [_core.expr_const(0, d.dtype) if isinstance(d, _core.Expr) else 0 for d in dims]
     axes = [_core.expr_iter_var(n, z, d, _DATA, None) for n, z, d in zip(names, zeros, dims)]
-    body = fcompute(*[a.var for a in axes])
+    body = fcompute(*[a.var for a in axes[:given]])
+    if hasattr(body, "intrin"):
+        out = _core.te_compute(name, tag, axes, body.bodies(axes[given:]), dict(attrs or {}))
+        _core.stmt_tensorized(out[0], body.intrin.known[0], given)
+        return out[0] if len(out) == 1 else out
+    if given < len(dims):
+        raise ValueError(wrong)
     if body is None:
         raise TypeError(f"compute '{name}': the function returned None; it must return an expression")
     bodies = list(body) if isinstance(body, (list, tuple)) else [body]

@@ -492,11 +492,16 @@ class Stage:
         """
         self._core.set_store_predicate(self._id, predicate)
 
-    # ---- not supported ----
-
     def tensorize(self, var, tensor_intrin):
-        """Not supported. Raises NotImplementedError."""
-        raise NotImplementedError("tensorize is not supported; leave the loops to the code generator")
+        """Puts a tensor intrinsic (``te.decl_tensor_intrin``) in the place of loop ``var`` and those inside.
+
+        Lowering raises ValueError, with both, if the loops compute something else than the intrinsic.
+        """
+        leaves = list(self.all_iter_vars)
+        axis = next((i for i, a in enumerate(leaves) if a == var or a.var == getattr(var, "var", None)), None)
+        if axis is None:
+            raise ValueError(f"tensorize: {var} is no loop of stage {self.op.name}")
+        self._core.apply("TZ", self._id, axis, _core.tensor_number(tensor_intrin.known[0]))
 
     def prefetch(self, tensor, var, offset):
         """A hint this compiler has no use for."""
