@@ -107,7 +107,7 @@ def same_names(a, k):
         (lambda a, k: a[0, 1, 2], ValueError, "3 indices"),
         (lambda a, k: a(0), ValueError, "1 indices"),
         (lambda a, k: a[0.5, 1], TypeError, "integer"),
-        (lambda a, k: a[0:2, 1], TypeError, "strided_slice"),
+        (lambda a, k: a[0:2, 1] + 1, TypeError, "strided_slice"),
         (lambda a, k: te.compute((4,), lambda i: a), TypeError, "index it"),
         (lambda a, k: te.compute((4,), lambda i: 1 + te.sum(a[i, k], axis=k)), ValueError, "whole body"),
         (lambda a, k: te.placeholder((-1,)), ValueError, "negative"),
