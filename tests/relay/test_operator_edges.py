@@ -66,7 +66,7 @@ CASES = {
     "addbmm": (lambda c, a, b: torch.addbmm(c, a, b, beta=-20.0), [half(1000.0), ROWS[:, :1, :10], ROWS[:, :1, :10].mT], [[30000.0]], 1),
     "attention": (F.scaled_dot_product_attention, [ROWS, ROWS, ROWS], _attention(ROWS, ROWS, ROWS).tolist(), 1),
     "max_pool": (lambda x: F.max_pool1d(x, 3, return_indices=True)[1], [WINDOW], [[[2, 4]]], 0),
-    "adaptive_max_pool": (lambda x: F.adaptive_max_pool1d(x, 2, return_indices=True)[1], [WINDOW], [[[2, 4]]], 0),
+    "adaptive_max_pool": (lambda x: F.adaptive_max_pool1d(x, 4, return_indices=True)[1], [WINDOW], [[[0, 2, 4, 4]]], 0),
     "bilinear": (F.bilinear, [double(inf, 1.0)[None], double(2.0, 3.0)[None], torch.ones(1, 2, 2).double()], [[inf]], 0),
     "poisson": (lambda x, t: F.poisson_nll_loss(x, t, False, True, reduction="sum"), [half(*[1e4] * 9)] * 2, 9 * 0.5 * math.log(2e4 * math.pi), 2),
     "batch_norm": (

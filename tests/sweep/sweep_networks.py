@@ -109,6 +109,14 @@ def _schedules(way, mod, target):
 Found = collections.namedtuple("Found", "name way fill what together apart")  # what a row of the table is asked
 
 
+def _moved(t, g):
+    """Floats by half a unit in their last place, up or down; those of float64 by one, for it has no halves."""
+    if not t.dtype.is_floating_point:
+        return t
+    side = (torch.rand(t.shape, generator=g, dtype=torch.float64) - 0.5).sign()
+    return torch.nextafter(t, side * torch.inf) if t.dtype == torch.float64 else t.double() * (1 + torch.finfo(t.dtype).eps / 2 * side)
+
+
 class Wanted:
     """PyTorch's results of a case by its fillings: a list of (in the type, in float64), or the error that it raises."""
 
@@ -134,11 +142,8 @@ class Wanted:
             return [None] * len(wide)
         found = [torch.zeros(()).double()] * len(wide)
         g = torch.Generator().manual_seed(0)
-        for side in (1, -1) * (8 if case.together else 1):
-            moved = [t.double() * (1 + torch.finfo(t.dtype).eps * (torch.rand(t.shape, generator=g) - 0.5).sign() / 2)
-                     if t.dtype.is_floating_point else t for t in tensors]  # fmt: skip
-            if not case.together:
-                moved = [torch.nextafter(t, side * torch.inf * torch.sign(t + 0.5)) for t in tensors]
+        for _ in range(16 if case.together else 4):
+            moved = [_moved(t, g) for t in tensors]
             for k, (w, a) in enumerate(zip((case.wide(moved) if case.together else case.run(moved)) or wide, wide)):
                 if w.shape == a.shape and a.dtype.is_floating_point:
                     found[k] = torch.maximum(found[k], (w - a).abs().nan_to_num(0, 0, 0))

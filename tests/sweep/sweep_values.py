@@ -100,7 +100,7 @@ def difference(got, own, wide, together, near=None):
         largest = torch.where(finite, theirs, 0).max() * 2
         limit = torch.maximum(limit, torch.maximum(largest, ULPS[dtype] * torch.finfo(dtype).eps * torch.where(finite, wide.abs(), 0).max()))
     if near is not None:
-        limit = torch.maximum(limit, (16 if dtype == torch.float64 and together else 8) * near)
+        limit = torch.maximum(limit, 4 * near)
     bad = ~(same | lost | (finite & (error <= limit)))
     found = _first(bad & (g.isfinite() & o.isfinite()), "error") or _first(bad, "NaN or infinity")
     if found:

@@ -702,7 +702,8 @@ def _one_hot(n):
     off, on = n.array(2, "values")
     index = n.input(0)
     if dtype_of(index).startswith("float"):
-        index = relay.cast(index, "int64")
+        there = relay.less_equal(relay.abs(index), c.scalar(depth, index))  # others, and NaN, are no integers that C defines
+        index = relay.where(there, relay.cast(index, "int64"), array(depth, "int64"))
     index = relay.where(relay.less(index, c.scalar(0, index)), relay.add(index, c.scalar(depth, index)), index)
     kind = dtype_of(n.input(2))
     return relay.one_hot(index, array(on, kind), array(off, kind), depth, n.get("axis", -1), kind)

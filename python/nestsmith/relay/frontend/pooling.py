@@ -57,11 +57,12 @@ def places_of_maxima(x, at, columns=False):
     named = table if not columns else np.broadcast_to(_flat(lifted[::-1], size[::-1]), (*out, *(p.shape[1] for p in at))).reshape(-1, each)
     seen = relay.take(relay.reshape(x, (n, channels, math.prod(size))), array(table, "int32"), axis=2)
     best = relay.cast(relay.argmax(seen, [3]), "int32")
-    if is_float(dtype_of(x)):
-        odd = relay.max(relay.where(relay.equal(seen, seen), array(-1, "int32"), array(arange(each), "int32")), [3])
-        best = relay.maximum(best, odd)
     index = relay.add(best, array(arange(len(table)) * each, "int32"))
-    return relay.reshape(relay.take(array(named.ravel(), "int64"), index, axis=0), (n, channels, *out))
+    found = relay.take(array(named.ravel(), "int64"), index, axis=0)
+    if is_float(dtype_of(x)) and not columns:
+        odd = relay.max(relay.where(relay.equal(seen, seen), array(-1, "int64"), array(table, "int64")), [3])
+        found = relay.where(relay.less(odd, array(0, "int64")), found, odd)
+    return relay.reshape(found, (n, channels, *out))
 
 
 def unpooled(x, index, size, what):
