@@ -104,9 +104,11 @@ def test_results_of_rank_0_on_a_gpu():
         pytest.skip(dev.why_not)
     x = small(3, 4)
     v = V("x", 3, 4)
-    body = relay.Tuple([relay.sum(v), relay.argmax(v), relay.mean(v), relay.exp(relay.const(0.0)), relay.max(v)])
-    want = [x.sum(), np.int32(x.argmax()), x.mean(), np.float32(1), x.max()]
-    same(body, {"x": x}, want, 1e-6, levels=(0, 3), target="opencl")
+    w, none = V("w"), np.zeros((3, 4), "int32")
+    body = relay.Tuple([relay.sum(v), relay.argmax(v), relay.mean(v), relay.exp(relay.const(0.0)), relay.max(v),
+                        relay.argmax(w), relay.argmin(w, keepdims=True), relay.argmin(v, axis=[]), relay.sum(w)])  # fmt: skip
+    want = [x.sum(), np.int32(x.argmax()), x.mean(), np.float32(1), x.max(), np.int32(0), np.int32(0), none, np.float32(3)]
+    same(body, {"x": x, "w": np.float32(3)}, want, 1e-6, levels=(0, 3), target="opencl")
 
 
 @pytest.mark.parametrize("groups", [1, 4])

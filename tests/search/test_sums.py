@@ -282,6 +282,25 @@ def test_default_schedules_of_others_have_a_thread_for_each_result(tensors):
     assert not any(axis[1] == 1 and axis[2] for stage in state.stages() for axis in stage[3])
 
 
+READERS = {"as it is": lambda y: y, "cast": lambda y: topi.cast(y, "int64"), "summed": lambda y: topi.sum(topi.cast(y, "float32"))}
+
+
+@pytest.mark.parametrize("kind", ["cuda -arch=sm_90", "opencl", "llvm"])
+def test_default_schedules_of_results_without_loops(kind):
+    """Reductions to a single number and of sizes 0 and 1, tuple reducers too, and what reads them."""
+    for reduction in (topi.sum, topi.max, topi.prod, topi.mean, topi.argmax):
+        for shape, axis in (((), None), ((1,), 0), ((5,), None), ((1, 1), (0, 1)), ((1, 7), 0), ((3, 4), None), ((0, 3), 0), ((2, 0), 0)):
+            if reduction is topi.argmax and shape == (0, 3):
+                continue  # of nothing there is no largest
+            for reader in READERS.values():
+                tensors = reduced(reduction, shape, axis, then=reader)
+                x, want = data_of(tensors)
+                out = np.full_like(want, 77)
+                state = default_state(_core.ComputeDAG(tensors), Target(kind))
+                assert _core.interp(state, kind.split()[0], [x, out])["findings"] == [], (reduction, shape, axis)
+                assert np.array_equal(out, want, equal_nan=True), (reduction, shape, axis)
+
+
 def norm(shape):
     x = te.placeholder(shape, name="x")
     centred = te.compute(shape, lambda *i: x(*i) * 2.0, name="twice")

@@ -19,6 +19,11 @@ if __name__ == "__main__":
     sys.path[:0] = [str(pathlib.Path(__file__).parents[k] / p) for k, p in ((2, "python"), (0, ""), (1, "relay"))]
 
 import torch
+
+if __name__ == "__main__":
+    # PyTorch's database asks for GPUs when it is imported; a driver that this process has started does not work in its children.
+    torch.cuda.is_available = lambda: False
+
 from sweep_networks import WAYS, Total, every, judged
 from sweep_values import TYPES
 

@@ -16,6 +16,7 @@ from .util import (
     COMM_REDUCE,
     COMM_REDUCE_IDX,
     ELEMWISE,
+    INJECTIVE,
     c_compute,
     get_const_tuple,
     is_float,
@@ -166,6 +167,8 @@ _ARG = {
 def _arg(name, x, axis, keepdims, select_last_index):
     axes, ks, shape, index = _plan(x, axis, keepdims)
     sizes = [x.shape[a] for a in axes]
+    if not axes:  # each element is the best of one
+        return c_compute(shape, lambda *ax: tir.const(0, "int32"), f"{x.op.name}_red", INJECTIVE)
 
     def f(*ax):
         return _ARG[name, bool(select_last_index)]((ravel([k.var for k in ks], sizes), x(*index(ax))), axis=ks)
