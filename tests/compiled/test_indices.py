@@ -154,6 +154,31 @@ def test_relay(target):
                         net.get_output(0).numpy()
 
 
+@pytest.mark.parametrize(("target", "level"), [("llvm", 0), ("llvm", 3), ("opencl", 3)])
+def test_scatters_of_relay(target, level):
+    """They begin with a check; those of scatter_elements and scatter_nd count from the end."""
+    x, new = relay.var("x", shape=(3, 4)), relay.const(np.array([-1, -2], "float32"))
+    i, pair = relay.var("i", shape=(2,), dtype="int32"), relay.var("pair", shape=(2, 2), dtype="int64")
+    outs = [relay.scatter_elements(x, relay.reshape(i, (2, 1)), relay.reshape(new, (2, 1)), 0), relay.scatter_nd(x, pair, new)]
+    if target == "llvm":
+        rows = relay.const(np.arange(8, dtype="float32").reshape(2, 4))
+        outs += [relay.scatter_nd(x, relay.expand_dims(i, 0), rows, "add"), relay.sparse_to_dense(relay.abs(i), (3,), new),
+                 relay.sparse_to_dense(relay.transpose(relay.abs(pair)), (3, 4), new)]  # fmt: skip
+    net = executor(relay.Tuple(outs), [x, i, pair], target, level)
+    at, at2 = np.array([1, -1], "int32"), np.array([[0, -1], [3, 1]])
+    want = [X.copy(), X.copy(), X.copy(), np.array([0, -2, 0], "float32"), np.zeros((3, 4), "float32")]
+    want[0][at, 0] = want[1][tuple(at2)] = want[4][tuple(np.abs(at2))] = new.data
+    want[2][at] += np.arange(8).reshape(2, 4)
+    net.run(x=X, i=at, pair=at2)
+    for k in range(len(outs)):
+        np.testing.assert_array_equal(net.get_output(k).numpy(), want[k])
+    good, good2 = np.array([0, 1], "int32"), np.array([[0, 1], [3, 2]])
+    for bad, bad2, value in (([0, 3], good2, 3), ([-4, 0], good2, -4), (good, [[0, 3], [0, 0]], 3), (good, [[0, 0], [4, 0]], 4)):
+        with pytest.raises(RuntimeError, match=rf"index {value} is out of range for an axis with size [34] \(in T_s"):
+            net.run(x=X, i=np.array(bad, "int32"), pair=np.array(bad2))
+            net.get_output(0).numpy()
+
+
 @pytest.mark.parametrize("bad", [-1, 3, 2**40])
 def test_relay_constants_are_checked_before_anything_runs(bad):
     x, i = relay.var("x", shape=(3, 4)), relay.const(np.array([0, bad], "int64"))

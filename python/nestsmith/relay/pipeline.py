@@ -43,6 +43,7 @@ def optimize(mod, target, params=None, opt_level=None):
                 T.InferType(),
                 T.InlineAll(),
                 *convert,
+                T.CheckIndices(),
                 T.SimplifyInference(),
                 T.EliminateCommonSubexpr(),
                 T.CombineParallelConv2D(),

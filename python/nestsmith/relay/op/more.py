@@ -189,7 +189,7 @@ derive("ndarray_size", lambda a, x: topi.ndarray_size(x[0], a.dtype), OPAQUE, ev
 
 
 def adv_index(inputs):
-    """``inputs[0][inputs[1], inputs[2], ...]`` of index tensors that broadcast, as NumPy indexes."""
+    """``inputs[0][inputs[1], inputs[2], ...]`` of index tensors that broadcast, as NumPy indexes; a negative index is an error."""
     return call("adv_index", [as_expr(inputs)])
 
 

@@ -14,6 +14,7 @@ from ..passes import (
 from .alter_layout import AlterOpLayout
 from .annotate_spans import AnnotateSpans
 from .basic import DeadCodeElimination, InferType, RemoveUnusedFunctions
+from .check_indices import CheckIndices
 from .choose_forms import ChooseForms
 from .column_weights import ColumnWeights
 from .combine_parallel import CombineParallelBatchMatmul, CombineParallelConv2D, CombineParallelDense
@@ -75,6 +76,7 @@ __all__ = [
     "LateReshape",
     "OwnMoves",
     "SimplifyMoves",
+    "CheckIndices",
     "ColumnWeights",
     "ForTensorCores",
     "SimplifyExpr",
