@@ -40,6 +40,7 @@ _LATE = {
     "expr_functor": ("ExprFunctor", "ExprVisitor", "ExprMutator"),
     "type_functor": ("TypeFunctor", "TypeVisitor", "TypeMutator"),
     "dataflow_pattern": (),
+    "loops": ("while_loop",),
     "parser": ("parse", "parse_expr", "fromtext"),
     "scope_builder": ("ScopeBuilder",),
 }
@@ -54,6 +55,7 @@ if _typing.TYPE_CHECKING:
         build_module,
         dataflow_pattern,
         expr_functor,
+        loops,
         parser,
         scope_builder,
         type_functor,
@@ -62,6 +64,7 @@ if _typing.TYPE_CHECKING:
     from .backend import create_executor
     from .build_module import build, optimize
     from .expr_functor import ExprFunctor, ExprMutator, ExprVisitor
+    from .loops import while_loop
     from .parser import fromtext, parse, parse_expr
     from .scope_builder import ScopeBuilder
     from .type_functor import TypeFunctor, TypeMutator, TypeVisitor

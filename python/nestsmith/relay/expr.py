@@ -88,6 +88,10 @@ class Expr:
         self._type = None
         self.span = None
 
+    def __call__(self, *args):
+        """A call of it, if it is a function."""
+        return Call(self, args)
+
     @property
     def checked_type(self):
         """The type of this expression, inferred on first use; ValueError if the graph is ill-typed."""
@@ -189,9 +193,6 @@ class GlobalVar(Expr):
     def __init__(self, name_hint):
         super().__init__()
         self.name_hint = str(name_hint)
-
-    def __call__(self, *args):
-        return Call(self, args)
 
     def __repr__(self):
         return f"@{self.name_hint}"
@@ -348,9 +349,6 @@ class Function(Expr):
         return Function(
             self.params, self.body, self.ret_type, self.type_params, self.attrs.with_(**Attrs.of({key: value})), self.span
         )
-
-    def __call__(self, *args):
-        return Call(self, args)
 
 
 class Let(Expr):

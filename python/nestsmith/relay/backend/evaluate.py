@@ -7,6 +7,8 @@ value is a `Constant`, a Python tuple of values, a `Closure`, or a list of one v
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from ... import runtime
@@ -94,7 +96,7 @@ def run_compiled(func, args, target, device, mod=None):
     for i, v in enumerate(args):
         executor.set_input(i, array(v.data))
     executor.run()
-    outputs = iter([Constant(executor.get_output(i).numpy()) for i in range(executor.get_num_outputs())])
+    outputs = iter([Constant(o.numpy(), o.dtype) for o in map(executor.get_output, range(executor.get_num_outputs()))])
     return _unflatten(func.body.checked_type, outputs)
 
 
@@ -204,7 +206,7 @@ def arguments(func, args, kwargs):
         raise ValueError(f"the function takes {len(names)} arguments, {len(args)} are given")
     unknown = [k for k in kwargs if k not in names[len(args) :]]
     if unknown:
-        raise ValueError(f"the function has no free parameter {unknown[0]!r}; it has {', '.join(names[len(args) :]) or 'none'}")
+        warnings.warn(f"the function has no free parameter {unknown[0]!r}; it has {', '.join(names[len(args) :]) or 'none'}", stacklevel=3)
     missing = [n for n in names[len(args) :] if n not in kwargs]
     if missing:
         raise ValueError(f"the function needs a value of {missing[0]!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ... import check
+from ...error import TVMValueError
 from ..expr import Call, Expr, Function, GlobalVar, bind, const
 from ..module import IRModule
 from ..transform import InferType
@@ -13,22 +14,54 @@ from .evaluate import Evaluator, arguments, is_compilable, result_of, run_compil
 __all__ = ["AotExecutor", "Executor", "GraphExecutor", "Interpreter", "Runtime", "VMExecutor", "create_executor"]
 
 
-class Executor:
+class _Choice:
+    """A name with options, whose kinds and defaults are known."""
+
+    def __init__(self, name, options=None):
+        known = self.list_registered_options(name)
+        for k, v in (options or {}).items():
+            if k not in known:
+                raise TVMValueError(f'Attribute "{k}" is not available on this {self._what}; there are: {", ".join(known) or "none"}')
+            if isinstance(v, str) != (known[k] == "runtime.String"):
+                found = "runtime.String" if isinstance(v, str) else "IntImm"
+                raise TVMValueError(f'Attribute "{k}" should have type "{known[k]}" but instead found "{found}"')
+        self.name, self.options = name, {**self._defaults, **(options or {})}
+
+    def __getitem__(self, name):
+        return self.options[name]
+
+    def __contains__(self, name):
+        return name in self.options
+
+    @classmethod
+    def list_registered(cls):
+        """Names that there are."""
+        return list(cls._registered)
+
+    @classmethod
+    def list_registered_options(cls, name):
+        """The options of a name, and their types. Raises TVMError for an unknown one."""
+        if name not in cls._registered:
+            raise TVMValueError(f'{cls._what} "{name}" is not defined; there are: {", ".join(cls._registered)}')
+        return cls._registered[name]
+
+
+_AOT = {"link-params": "IntImm", "unpacked-api": "IntImm", "interface-api": "runtime.String", "workspace-byte-alignment": "IntImm",
+        "constant-byte-alignment": "IntImm"}  # fmt: skip
+
+
+class Executor(_Choice):
     """Evaluates expressions of a module on a device; what :func:`create_executor` returns.
 
     As ``Executor(name, options=None)``, the argument `executor` of ``relay.build``: ``"graph"`` is what there is.
     """
 
     compiles = False  # whether what is fixed is built before it runs
+    _what, _registered, _defaults = "Executor", {"graph": {"link-params": "IntImm"}, "aot": _AOT}, {"link-params": False}
 
     def __init__(self, name="graph", options=None):
-        check.one_of_names("executor", name, ("graph", "aot"))
-        self.name = name
-        self.options = dict(options or {})
+        super().__init__(name, options)
         self.mod, self.device, self.target = IRModule(), None, "llvm"
-
-    def __getitem__(self, name):
-        return self.options[name]
 
     def _set(self, mod, device, target):
         self.mod, self.device, self.target = mod, device, target
@@ -100,16 +133,13 @@ class VMExecutor(GraphExecutor):
     """As GraphExecutor (kind ``"vm"``)."""
 
 
-class Runtime:
+class Runtime(_Choice):
     """The argument `runtime` of ``relay.build``: ``Runtime("cpp")`` is what there is."""
 
-    def __init__(self, name="cpp", options=None):
-        check.one_of_names("runtime", name, ("cpp",))
-        self.name = name
-        self.options = dict(options or {})
+    _what, _registered, _defaults = "Runtime", {"cpp": {"system-lib": "IntImm"}}, {"system-lib": False}
 
-    def __getitem__(self, name):
-        return self.options[name]
+    def __init__(self, name="cpp", options=None):
+        super().__init__(name, options)
 
 
 _KINDS = {"debug": Interpreter, "graph": GraphExecutor, "aot": AotExecutor, "vm": VMExecutor}

@@ -14,6 +14,7 @@ from ...numerics import is_float
 from .. import budget
 from .. import op as relay
 from ..expr import Call
+from ..infer import infer_type  # noqa: F401  (as TVM has it here)
 from ..op import image, nn
 from ..op.lookup import in_range
 from ..op.registry import BROADCAST, INJECTIVE

@@ -136,9 +136,13 @@ def reshape(data, newshape, allowzero=False):
     return call("reshape", [data], newshape=ints(newshape), allowzero=bool(allowzero))
 
 
-def reshape_like(data, shape_like):
-    """Reshape to the shape of another tensor."""
-    return reshape(data, shape_like.checked_type.concrete_shape)
+def reshape_like(data, shape_like, lhs_begin=0, lhs_end=None, rhs_begin=0, rhs_end=None):
+    """Reshape to the shape of another tensor; of dimensions `lhs_begin` to `lhs_end` to its dimensions `rhs_begin` to `rhs_end`."""
+    like, own = list(shape_like.checked_type.concrete_shape)[rhs_begin:rhs_end], (0, None)
+    if (lhs_begin, lhs_end) != own:
+        shape = list(data.checked_type.concrete_shape)
+        like = [*shape[:lhs_begin], *like, *(shape[lhs_end:] if lhs_end is not None else ())]
+    return reshape(data, tuple(like))
 
 
 def _perm(attrs, rank):

@@ -105,7 +105,8 @@ class _Branches:
             return None
         if at >= 0 and [s[at] for s in shapes] == self.sizes and not all(n == 1 for n in self.sizes):
             rest = [[d for i, d in enumerate(s) if i != at] for s in shapes]
-            return relay.concatenate(args, at) if all(r == rest[0] for r in rest) else None
+            place = -1 if len(shapes[0]) == 1 else at
+            return relay.concatenate(args, place) if all(r == rest[0] for r in rest) else None
         broadcast = at < 0 or shapes[0][at] == 1
         return args[0] if broadcast and all(_equal(a, args[0]) for a in args) else None
 
@@ -113,7 +114,8 @@ class _Branches:
         """{id of the last call of a branch: its part of the merged result}"""
         out, begin = {}, 0
         for end, size in zip(self.ends, self.sizes):
-            out[id(end)] = relay.strided_slice(self.merged, [begin], [begin + size], axes=[self.axis])
+            before = self.axis  # axes that stay whole
+            out[id(end)] = relay.strided_slice(self.merged, [0] * before + [begin], [-1] * before + [size], [1] * (before + 1), slice_mode="size")
             begin += size
         return out
 

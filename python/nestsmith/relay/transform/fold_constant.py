@@ -8,7 +8,7 @@ import numpy as np
 from ...numerics import is_float
 from .. import budget
 from .. import passes as _t
-from ..expr import Call, Constant, Tuple, TupleGetItem, const, rewrite
+from ..expr import Call, Constant, If, Let, Tuple, TupleGetItem, const, post_order, rewrite
 from ..ty import TensorType, TupleType
 
 __all__ = ["FoldConstant", "evaluate_call", "fold"]
@@ -78,9 +78,9 @@ def _visit(old, new):
     if isinstance(new, TupleGetItem) and isinstance(new.tuple_value, Tuple):
         return new.tuple_value.fields[new.index]
     if isinstance(new, Call) and new.op_name:
-        if new.op_name == "shape_of":
+        if new.op_name in ("shape_of", "ndarray_size") and new.args[0].checked_type.is_static:
             t = new.args[0].checked_type
-            return const(np.array(t.shape, new.attrs.dtype)) if t.is_static else new
+            return const(np.array(t.shape if new.op_name == "shape_of" else t.size, new.attrs.dtype))
         folded = evaluate_call(new)
         return new if folded is None else folded
     return new
@@ -88,7 +88,20 @@ def _visit(old, new):
 
 def fold(expr):
     """`expr`, whose types are inferred, with everything evaluated that depends on constants only."""
-    return rewrite(expr, _visit)
+    lets = {id(e.var): id(e.value) for e in post_order(expr) if isinstance(e, Let)}
+    made: dict = {}
+
+    def visit(old, new):
+        if id(old) in lets and isinstance(made.get(lets[id(old)]), Constant):  # a variable that stands for a constant
+            return made[lets[id(old)]]
+        if isinstance(old, Let) and isinstance(new.var if isinstance(new, Let) else None, Constant):
+            return new.body
+        if isinstance(new, If) and isinstance(new.cond, Constant):
+            return new.true_branch if new.cond.data.item() else new.false_branch
+        made[id(old)] = new = _visit(old, new)
+        return new
+
+    return rewrite(expr, visit)
 
 
 @_t.function_pass(opt_level=2, name="FoldConstant")

@@ -14,7 +14,20 @@ import numpy as np
 
 from .. import op
 from .. import passes as _t
-from ..expr import Call, Constant, Function, Tuple, TupleGetItem, Var, children, post_order, with_children
+from ..expr import (
+    Call,
+    Constant,
+    Function,
+    GlobalVar,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+    children,
+    const,
+    post_order,
+    with_children,
+)
 from ..infer import infer_type
 from ..op.registry import ALWAYS, FOLLOW, NEVER
 from ..ty import TensorType, TupleType
@@ -99,7 +112,7 @@ class _Mixer:
 
     def colour(self, call):
         """ALWAYS or NEVER, FOLLOW decided."""
-        colour = call.op.colour
+        colour = NEVER if call.op_name == "clip" and not _survives(const([call.attrs.a_min, call.attrs.a_max]), self.narrow) else call.op.colour
         if colour is None:
             self.missing.add(call.op_name)
             return NEVER
@@ -117,13 +130,23 @@ class _Mixer:
             if not any(self.is_wide(a) for a in e.args):
                 return with_children(e, [self.new[id(a)] for a in e.args])
             dtype = self.narrow if self.colour(e) == ALWAYS else _WIDE
-            return with_children(e, [self.to(a, dtype) for a in e.args])
+            made = with_children(e, [self.to(a, dtype) for a in e.args])
+            if dtype == self.narrow and made.attrs.get("out_dtype", dtype) != dtype:
+                made = Call(made.op, made.args, made.attrs.with_(out_dtype=dtype), made.type_args, made.span)
+            return made
+        if isinstance(e, Let):
+            return Let(self.new[id(e.var)], self.new[id(e.value)], self.new[id(e.body)], e.span)
+        if id(e) in self.bound:
+            new = self.new.get(id(self.bound[id(e)]), self.bound[id(e)])  # a function that calls itself reads it first
+            return e if new is self.bound[id(e)] or not isinstance(new.checked_type, TensorType) else Var(e.name_hint, new.checked_type)
         if isinstance(e, (Tuple, TupleGetItem)):
             return with_children(e, [self.new[id(c)] for c in children(e)])
         return with_children(e, [self.to(c, _WIDE) for c in children(e)])
 
     def run(self, body, keep):
-        for e in post_order(body):
+        order = post_order(body)
+        self.bound = {id(e.var): e.value for e in order if isinstance(e, Let)}
+        for e in order:
             self.new[id(e)] = infer_type(self.visit(e))
         return self.to(body, _WIDE) if keep else self.new[id(body)]
 
@@ -134,7 +157,7 @@ def ToMixedPrecision(mixed_precision_type="float16", missing_op_mode=1):
     Parameters
     ----------
     mixed_precision_type : str
-        "float16" or "bfloat16": what float32 becomes where it may.
+        "float16", "bfloat16" or "float64": what float32 becomes where it may.
     missing_op_mode : int
         Operators without a colour stay in float32; 0: they are an error, 1: a message names them, 2: nothing is said.
 
@@ -148,8 +171,8 @@ def ToMixedPrecision(mixed_precision_type="float16", missing_op_mode=1):
     ValueError
         For another type or mode, and for an operator without a colour in mode 0.
     """
-    if mixed_precision_type not in ("float16", "bfloat16"):
-        raise ValueError(f"mixed_precision_type is {mixed_precision_type!r}; it must be 'float16' or 'bfloat16'")
+    if mixed_precision_type not in ("float16", "bfloat16", "float64"):
+        raise ValueError(f"mixed_precision_type is {mixed_precision_type!r}; it must be 'float16', 'bfloat16' or 'float64'")
     if missing_op_mode not in (0, 1, 2):
         raise ValueError(f"missing_op_mode is {missing_op_mode!r}; it must be 0 (error), 1 (message) or 2 (nothing)")
 
@@ -167,5 +190,10 @@ def ToMixedPrecision(mixed_precision_type="float16", missing_op_mode=1):
             logger.warning("%s; they stay in float32", told)
         return Function(func.params, body, None, func.type_params, func.attrs, func.span)
 
+    @_t.function_pass(opt_level=0, name="InlineCalls")
+    def inline(func, mod, ctx):
+        calls = any(isinstance(e, Call) and isinstance(e.op, (Function, GlobalVar)) for e in post_order(func.body))
+        return InlineAll()(mod)["main"] if calls else func
+
     fold = [norms_of_inference, FoldConstant(), FoldScaleAxis()]
-    return _t.Sequential([InlineAll(), *fold, run], opt_level=0, name="ToMixedPrecision")
+    return _t.Sequential([inline, *fold, run], opt_level=0, name="ToMixedPrecision")

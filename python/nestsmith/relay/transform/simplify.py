@@ -141,15 +141,97 @@ def _pools_nothing(c):
     return {*np.ravel(a.pool_size), *np.ravel(a.strides)} == {1} and not any(np.ravel(a.padding))
 
 
+# Operators whose shape or type is that of another tensor, as those that have it as an attribute.
+_OF_ANOTHER = {
+    "zeros_like": lambda a, t: op.zeros(t.shape, t.dtype), "ones_like": lambda a, t: op.ones(t.shape, t.dtype),
+    "full_like": lambda a, t: op.full(a[1], t.shape, t.dtype), "collapse_sum_like": lambda a, t: op.collapse_sum_to(a[0], t.shape),
+}  # fmt: skip
+_FITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
+
+
+def _is_exact(source, to):
+    """Whether every value of a type is one of another type."""
+    if "bfloat16" in (source, to):
+        return source == "bfloat16" and to in ("float32", "float64")
+    return np.can_cast(source, to, "safe") and not ("int64" in source and "float" in to)
+
+
+def _casts(c):
+    """A cast of a cast or of a clip as one of them, where the first keeps all values."""
+    src, to = c.args[0], c.attrs.dtype
+    if isinstance(src, Call) and src.op_name == "cast":
+        before = src.args[0].checked_type.dtype
+        clip = src.args[0] if isinstance(src.args[0], Call) and src.args[0].op_name == "clip" else None
+        low, high = _FITS.get(src.attrs.dtype, (1, 0))
+        if _is_exact(before, src.attrs.dtype) or (clip and low <= clip.attrs.a_min and clip.attrs.a_max <= high and "int" in to):
+            return src.args[0] if before == to else op.cast(src.args[0], to)
+    return c
+
+
+def _order(c):
+    """Which dimension of its argument each one of a transpose is."""
+    rank = len(c.checked_type.shape)
+    return [a % rank for a in c.attrs.axes or reversed(range(rank))]
+
+
+def _letters(layout):
+    return re.findall(r"[A-Z]|\d+[a-z]", layout)
+
+
+def _layouts(c):
+    """The layouts before and after a transpose or layout transform of another one; None if it is not of one."""
+    src = c.args[0]
+    first, second = src.op_name if isinstance(src, Call) else None, c.op_name
+    if first == second == "transpose":
+        before = [f"{i}" for i in range(len(c.checked_type.shape))]
+        return before, [before[_order(src)[a]] for a in _order(c)]
+    if first == "layout_transform":
+        before, after = _letters(src.attrs.src_layout), _letters(src.attrs.dst_layout)
+        if second == "transpose":
+            return before, [after[a] for a in _order(c)]
+        return (before, _letters(c.attrs.dst_layout)) if src.attrs.dst_layout == c.attrs.src_layout else None
+    if first == "transpose":
+        after = _letters(c.attrs.src_layout)
+        return [after[_order(src).index(i)] for i in range(len(after))], _letters(c.attrs.dst_layout)
+    return None
+
+
+def _moves(c):
+    """A transpose or layout transform, and the one before it, as one of them or as nothing."""
+    still = _order(c) == sorted(_order(c)) if c.op_name == "transpose" else c.attrs.src_layout == c.attrs.dst_layout
+    if still:
+        return c.args[0]
+    both = _layouts(c)
+    if both is None:
+        return c
+    data, (before, after) = c.args[0].args[0], both
+    if before == after:
+        return data
+    if sorted(before) == sorted(after):
+        return op.transpose(data, [before.index(a) for a in after])
+    return op.layout_transform(data, "".join(before), "".join(after))
+
+
 def _simplify_call(c):
     name, args = c.op_name, c.args
+    if name in _OF_ANOTHER and c.checked_type.is_static:
+        like = args[1].checked_type if name == "collapse_sum_like" else args[0].checked_type
+        return _OF_ANOTHER[name](args, like)
+    if name == "cast_like":
+        return _simplify_call(infer_type(op.cast(args[0], args[1].checked_type.dtype)))
+    low, high = _FITS.get(c.checked_type.dtype if name == "clip" else "", (-np.inf, np.inf))
+    if name == "clip" and np.isfinite(high) and c.attrs.a_min <= low and high <= c.attrs.a_max:
+        return args[0]
+    if name == "contrib_reverse_reshape" and c.checked_type.is_static:
+        return _simplify_call(infer_type(op.reshape(args[0], c.checked_type.shape)))
     if name in _NEUTRAL:
         if _is_neutral(name, args[1]):
             return args[0]
         if _NEUTRAL[name][1] and _is_neutral(name, args[0]):
             return args[1]
     if name == "divide" and isinstance(args[1], Call) and args[1].op_name == "sqrt":
-        return op.multiply(args[0], op.rsqrt(args[1].args[0]))
+        root = op.rsqrt(args[1].args[0])
+        return root if _scalar_value(args[0]) == 1 else op.multiply(args[0], root)
     if name == "add" and isinstance(args[0], Call) and args[0].op_name == "add":
         c1, c2 = args[0].args[1], args[1]
         if isinstance(c1, Constant) and isinstance(c2, Constant) and not is_float(c2.checked_type.dtype):
@@ -159,14 +241,8 @@ def _simplify_call(c):
         src = args[0]
         if name == "reshape" and isinstance(src, Call) and src.op_name == "reshape" and t.is_static:
             return op.reshape(src.args[0], t.shape)
-    if name == "transpose":
-        src = args[0]
-        if isinstance(src, Call) and src.op_name == "transpose":
-            rank = len(c.checked_type.shape)
-            outer = c.attrs.axes or tuple(reversed(range(rank)))
-            inner = src.attrs.axes or tuple(reversed(range(rank)))
-            axes = tuple(inner[a % rank] % rank for a in outer)
-            return src.args[0] if axes == tuple(range(rank)) else op.transpose(src.args[0], axes)
+    if name in ("transpose", "layout_transform"):
+        return _moves(c)
     if _pools_nothing(c):
         return args[0]
     if name == "cast":
@@ -176,12 +252,7 @@ def _simplify_call(c):
         if isinstance(src, Call) and src.op_name == "cast" and t.dtype == sum_type(c.attrs.dtype):
             if src.args[0].checked_type.dtype == c.attrs.dtype:  # there and back again: 16-bit floats are float32, too
                 return src.args[0]
-    if name == "layout_transform" and isinstance(args[0], Call) and args[0].op_name == "layout_transform":
-        src = args[0]
-        if src.attrs.dst_layout == c.attrs.src_layout:
-            if src.attrs.src_layout == c.attrs.dst_layout:
-                return src.args[0]
-            return op.layout_transform(src.args[0], src.attrs.src_layout, c.attrs.dst_layout)
+        return _casts(c)
     return c
 
 
