@@ -1,8 +1,8 @@
 /* by hand: stages that are made of statements (te.extern, te.scan, te.hybrid).
  *
  * The statements were written for buffers of their own. Where the stage stands they are put in with the buffers of the tensors that
- * these stand for: the inputs of the operation, of which a cache may have taken the place, and its results. Variables are made anew,
- * so that each is bound once however often the statements are put in. Results of several shapes are several operations: the first of
+ * these stand for: the inputs of the operation, of which a cache may have taken the place, and its results. Variables that several loops
+ * bind are made anew; others stay, for buffers may begin where they say. Results of several shapes are several operations: the first of
  * their stages has the statements, and the memory of all. What no stage computes, because nobody reads it, gets memory of its own.
  */
 #include "lower/util.h"
@@ -30,6 +30,23 @@ static Stmt *swap_store(IrCtx *c, Stmt *s, void *arg) {
   return r;
 }
 
+typedef struct {
+  MapU64 bound;
+  bool twice;
+} Binders;
+static bool note_binder(IrCtx *c NS_UNUSED, const Stmt *s, void *arg) {
+  Binders *x = arg;
+  const VarId *v = st_binder(s);
+  if (v) x->twice |= mapu_get(&x->bound, (uint64_t)*v, 0) != 0, mapu_set(&x->bound, (uint64_t)*v, 1);
+  return true;
+}
+static Stmt *unique(IrCtx *c, const Stmt *s) {
+  Binders x = {.twice = false};
+  mapu_init(&x.bound, ir_arena(c));
+  st_visit(c, s, note_binder, NULL, &x);
+  return x.twice ? low_copy(c, s, 0, 0) : st_own(c, s);
+}
+
 int low_hand_first(const State *s, int sid) {
   const TeByHand *b = s->stage.at[sid].op->by_hand;
   for (int q = 0; b && q < sid; q++)
@@ -50,7 +67,7 @@ Stmt *low_by_hand(const State *s, int sid, const MapU64 *buf_of) {
     for (int k = 0; o->by_hand == b && k < o->n_out; k++)
       mapu_set(&x.to, (uint64_t)b->buf[b->n_in + o->by_hand_first + k], mapu_get(buf_of, (uint64_t)o->out[k], 0));
   }
-  Stmt *r = st_map(c, low_copy(c, b->body, 0, 0), swap_store, swap_load, &x);
+  Stmt *r = st_map(c, unique(c, b->body), swap_store, swap_load, &x);
   for (int i = b->n_in; i < b->n_in + b->n_out; i++)
     if (!mapu_get(&x.to, (uint64_t)b->buf[i], 0)) r = st_alloc(c, b->buf[i], r);
   return r;

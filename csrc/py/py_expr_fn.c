@@ -80,10 +80,15 @@ static PyObject *fn_var(PyObject *Py_UNUSED(m), PyObject *args) {
 }
 /* iter_var(name, min, extent, kind, tag): min and extent None for a thread axis without range. */
 static PyObject *fn_iter_var(PyObject *Py_UNUSED(m), PyObject *args) {
-  PyObject *lo, *ext, *tag;
+  PyObject *name, *lo, *ext, *tag;
   int kind;
   PyCall x = {.t = DT_I32};
-  if (!PyArg_ParseTuple(args, "sOOiO", &x.s, &lo, &ext, &kind, &tag)) return NULL;
+  if (!PyArg_ParseTuple(args, "OOOiO", &name, &lo, &ext, &kind, &tag)) return NULL;
+  bool given = PyObject_TypeCheck(name, PyVar_Type);
+  if (given)
+    x.v = ir_node(SES, ((PyExpr *)name)->id)->sym, x.s = ir_var_info(SES, x.v)->name;
+  else if (!(x.s = PyUnicode_AsUTF8(name)))
+    return NULL;
   ExprId min = 0, extent = 0;
   if (ext != Py_None) {
     if (!(min = py_expr_id(lo)) || !(extent = py_expr_id(ext))) return NULL;
@@ -91,7 +96,7 @@ static PyObject *fn_iter_var(PyObject *Py_UNUSED(m), PyObject *args) {
       return PyErr_Format(PyExc_TypeError, "the range of iterator '%s' must be integer", x.s);
     x.t = ir_type(SES, extent);
   }
-  return py_engine(do_var, &x) ? py_iter_new(x.v, min, extent, kind, tag) : NULL;
+  return given || py_engine(do_var, &x) ? py_iter_new(x.v, min, extent, kind, tag) : NULL;
 }
 static PyObject *fn_let(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *v;
@@ -229,7 +234,8 @@ static PyMethodDef FUNCS[] = {
     {"expr_math", fn_math, METH_VARARGS, "expr_math(name, args): an intrinsic by its name."},
     {"expr_const", fn_const, METH_VARARGS, "expr_const(value, dtype=None): a literal."},
     {"expr_var", fn_var, METH_VARARGS, "expr_var(name, dtype, nonneg): a new variable."},
-    {"expr_iter_var", fn_iter_var, METH_VARARGS, "expr_iter_var(name, min, extent, kind, tag): a new iterator."},
+    {"expr_iter_var", fn_iter_var, METH_VARARGS,
+     "expr_iter_var(name, min, extent, kind, tag): a new iterator; name: or its variable."},
     {"expr_let", fn_let, METH_VARARGS, "expr_let(var, value, body)."},
     {"expr_limit", fn_limits, METH_VARARGS,
      "expr_limit(dtype, is_max, neutral=False): lowest or highest finite value; neutral: floats print as that value "

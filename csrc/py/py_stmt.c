@@ -481,7 +481,12 @@ static void do_loops(void *p) {
   l->whole = l->f.arg;
   if (!l->n_begin) return;
   low_join(&l->f, l->n_begin, (const int *const *)l->begin);
-  low_run(&l->f, pass_simplify);
+  bool joined = true;
+  for (int i = 0; i < l->f.n_args; i++) joined &= l->n_begin[i] == 0;
+  if (joined)
+    l->f = low_printable(l->f);
+  else
+    low_run(&l->f, pass_simplify);
 }
 /* For each argument, the dimensions at which those of the memory begin. */
 static bool read_begins(PyScratch *s, PyObject *lists, int n, Loops *l) {

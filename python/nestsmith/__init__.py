@@ -36,6 +36,7 @@ _ELSEWHERE = {
     "register_func": "registry",
     "get_global_func": "registry",
     "IRModule": "ir",
+    "container": "runtime",
     "build": "driver",
     "lower": "driver",
     "compile": "compiled",

@@ -74,3 +74,52 @@ def test_functions_of_plain_loops():
     np.testing.assert_array_equal(z.numpy(), (x + y).max(1))
     with pytest.raises(ValueError, match="is read, but no parameter"):
         te.create_prim_func([a, d])
+
+
+def _steps(m=6, n=8):
+    x, state = te.placeholder((m, n), name="x"), te.placeholder((m, n), name="state")
+    shifted = te.compute((m, n), lambda t, i: x[t - 1, i] + 1.0, name="shifted")  # row 0 would read row -1
+    init = te.compute((1, n), lambda _, i: x[0, i], name="init")
+    twice = te.compute((m, n), lambda t, i: state[t - 1, i] * 2.0, name="twice")
+    update = te.compute((m, n), lambda t, i: twice[t, i] + shifted[t, i], name="update")
+    return x, shifted, init, twice, update, te.scan(init, update, state, name="states")
+
+
+def _wanted(x):
+    out = [x[0]]
+    for t in range(1, len(x)):
+        out.append(out[-1] * 2 + x[t - 1] + 1)
+    return np.array(out)
+
+
+def test_stages_of_a_step_are_scheduled():
+    x, shifted, init, twice, update, res = _steps()
+    a, plain, texts = RNG.random((6, 8), "float32"), te.create_schedule(res.op), []
+    s = te.create_schedule(res.op)
+    outer, inner = s[update].split(update.op.axis[1], 4)
+    s[twice].compute_at(s[update], outer)
+    s[update].vectorize(inner)
+    s[shifted].parallel(shifted.op.axis[0])
+    inlined = te.create_schedule(res.op)
+    inlined[twice].compute_inline()
+    for sch in (s, plain, inlined, s.copy(), s):
+        out = ns.nd.empty((6, 8))
+        texts.append(str(ns.lower(sch, [x, res])))
+        ns.build(sch, [x, res])(ns.nd.array(a), out)
+        np.testing.assert_allclose(out.numpy(), _wanted(a), rtol=1e-6)
+    assert texts[0] == texts[3] == texts[4] and len(set(texts)) == 3 and "i.outer" in texts[0] and "i.outer" not in texts[1]
+    assert int(te.schedule.InferBound(s)[te.schedule.ScanGetBody(res.op)[0].scan_axis].min) == 1
+    with pytest.raises(ValueError, match="one is computed in the steps of a te.scan"):
+        s[shifted].compute_at(s[update], outer)
+    with pytest.raises(ValueError, match="in the steps of a te.scan"):
+        s.cache_write(twice, "global")
+
+
+def test_of_any_size_stages_of_a_step_are_scheduled():
+    m, n = te.var("m"), te.var("n")
+    x, _, _, twice, update, res = _steps(m, n)
+    s = te.create_schedule(res.op)
+    s[twice].compute_at(s[update], s[update].split(update.op.axis[1], 3)[0])
+    a, out = RNG.random((5, 7), "float32"), ns.nd.empty((5, 7))
+    ns.build(s, [x, res])(ns.nd.array(a), out)
+    np.testing.assert_allclose(out.numpy(), _wanted(a), rtol=1e-6)

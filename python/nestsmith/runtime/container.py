@@ -6,13 +6,16 @@ from ..tir import const
 from ..tir import convert as _expression
 from .ndarray import NDArray
 
-__all__ = ["ADT", "PackedFunc", "ShapeTuple", "String", "const", "convert", "convert_to_object", "tuple_object"]
+__all__ = ["ADT", "Array", "Map", "PackedFunc", "ShapeTuple", "String", "const", "convert", "convert_to_object", "tuple_object"]
 
 
 class String(str):
     """A text."""
 
     __slots__ = ()
+
+
+Array, Map = list, dict
 
 
 class ShapeTuple(tuple):

@@ -68,6 +68,21 @@ def extern_of(op):
     return _found.get(op)
 
 
+def scans_of(outputs):
+    """The operations of te.scan behind others."""
+    if not _found:
+        return []
+    found: dict = {}
+    stack = list(outputs)
+    while stack:
+        op = stack.pop()
+        if op not in found:
+            found[op] = getattr(_found.get(op), "scan", None) is not None
+            stack += [t.op for t in op.input_tensors]
+    firsts = {id(_found[o]): o for o, is_scan in found.items() if is_scan}
+    return list(firsts.values())
+
+
 class _Kind(type):
     def __instancecheck__(cls, x):
         return isinstance(x, _core.Operation) and x in _found
@@ -77,11 +92,11 @@ class ExternOp(metaclass=_Kind):
     """The class of operations that `extern` makes."""
 
 
-def _stand_in(name, shapes, dtypes, inputs, attrs, tag):
-    """Tensors of these shapes that depend on all elements of the inputs."""
+def _stand_in(name, shapes, dtypes, inputs, attrs, tag, rows):
+    """Tensors of these shapes that depend on all elements of the inputs, or, of the first dimension, on some of their rows."""
     axes, reads = [], []
     for n, t in enumerate(inputs):
-        ks = [reduce_axis((0, s), f"k{n}_{d}") for d, s in enumerate(t.shape)]
+        ks = [reduce_axis(rows.get(t, (0, s)) if d == 0 else (0, s), f"k{n}_{d}") for d, s in enumerate(t.shape)]
         axes += ks
         reads.append(t(*ks) if ks else t())
 
@@ -110,7 +125,7 @@ def _stand_in(name, shapes, dtypes, inputs, attrs, tag):
 
 
 def extern(
-    shape, inputs, fcompute, name="extern", dtype=None, in_buffers=None, out_buffers=None, tag="", attrs=None
+    shape, inputs, fcompute, name="extern", dtype=None, in_buffers=None, out_buffers=None, tag="", attrs=None, rows=None
 ):  # fmt: skip
     """Tensors that statements compute.
 
@@ -128,6 +143,8 @@ def extern(
     in_buffers, out_buffers : list of Buffer, optional
     tag : str
     attrs : dict, optional
+    rows : dict, optional
+        Of the first dimension of some inputs, the range that is read: ``(begin, end)``.
 
     Returns
     -------
@@ -159,7 +176,7 @@ def extern(
         body = Evaluate(body)
     if not isinstance(body, Stmt):
         raise ValueError(f"Function '{getattr(fcompute, '__name__', fcompute)}' should return PrimExpr or Stmt, but it returned '{type(body)}'")
-    made = _stand_in(name, shapes, dtypes, list(inputs), attrs, tag)
+    made = _stand_in(name, shapes, dtypes, list(inputs), attrs, tag, rows or {})
     record = Extern(name, list(inputs), ins, outs, body, fcompute, shapes, dtypes, attrs)
     record.outputs = made
     numbers = [tuple(b.number for b in x) for x in (ins, outs)]

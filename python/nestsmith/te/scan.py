@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from .. import _core
-from ..tir.buffer import BufferLoad, decl_buffer
+from ..tir.buffer import BufferLoad
 from ..tir.expr import const
-from ..tir.stmt import Allocate, BufferStore, For, ForKind, PrimFunc, SeqStmt
-from ..tir.stmt_functor import substitute
+from ..tir.stmt import BufferStore, For, ForKind, SeqStmt, function_of
+from ..tir.stmt_functor import replace_buffers
 from .extern import extern, extern_of
-from .loops import nest
+from .operation import placeholder
+from .schedule import create_schedule
 from .specialize import operations
 
 __all__ = ["ScanOp", "create_prim_func", "scan"]
@@ -37,17 +38,77 @@ setattr(_core.Operation, "spatial_axis_", property(_of_scan(lambda op, s: list(o
 
 
 class Scan:
-    """What a scan consists of."""
+    """What a scan consists of. Inside of a step its stages are a schedule of their own: the first axis of each has one value, the step."""
 
     def __init__(self, init, update, state, inputs):
         self.init, self.update, self.state_placeholder, self.inputs = init, update, state, inputs
         self.scan_axis = update[0].op.axis[0]
+        self.inner, self.outer = _behind(update, state)
+        self.attached: dict = {}  # operation -> the steps of the schedule that its statement was made of
 
     def again(self, maker):
         """The same of the operations that a maker has made anew: its tensors."""
         for op in operations([t.op for t in (*self.state_placeholder, *self.update)]):
             maker.make(op)
         return scan(*([maker.tensors[t] for t in x] for x in (self.init, self.update, self.state_placeholder)))
+
+    def rows(self):
+        """Of inputs that are computed, the rows that steps read: from the first step to the last."""
+        known, steps, found = self.init[0].shape[0], self.scan_axis.extent, {}
+        for op in self.inner:
+            for tensor, index in _reads(op.expressions):
+                if tensor in self.outer and not tensor.op.is_placeholder and index:
+                    gap = _core.arith_simplify(index[0] - op.axis[0].var, ())
+                    found.setdefault(tensor, []).append(int(gap) if gap.kind == "IntImm" else None)
+        return {t: (known + min(gaps), steps + max(gaps)) for t, gaps in found.items() if None not in gaps}
+
+    def inside(self):
+        """The schedule of a step. ``members``: its operations by those of the user; ``arguments``: states, inputs, updates."""
+        new = {t: placeholder(t.shape, t.dtype, t.op.name) for t in [*self.state_placeholder, *self.outer]}
+        members = {}
+        for op in self.inner:
+            axes = [
+                _core.expr_iter_var(op.axis[0].var, self.scan_axis.var, const(1, op.axis[0].var.dtype), 0, None),
+                *list(op.axis)[1:],
+            ]
+            if hash(op.axis[0].var) == hash(self.scan_axis.var):
+                axes[0] = _core.expr_iter_var(
+                    op.axis[0].var.name, self.scan_axis.var, const(1, op.axis[0].var.dtype), 0, None
+                )
+            old = list(op.input_tensors)
+            values = [[op.axis[0].var], [axes[0].var]] if axes[0].var is not op.axis[0].var else [[], []]
+            bodies = [_core.expr_substitute(b, *values, old, [new.get(t, t) for t in old]) for b in op.expressions]
+            made = _core.te_compute(op.name, op.tag, axes, bodies, dict(op.attrs))
+            members[op] = made[0].op
+            new.update({op.output(k): t for k, t in enumerate(made)})
+        sch = create_schedule([new[t].op for t in self.update])
+        sch.members, sch.arguments = members, [new[t] for t in [*self.state_placeholder, *self.outer, *self.update]]
+        return sch
+
+    def statement(self, ins, outs, sch=None):
+        """What it does to these buffers, if its steps are computed as a schedule says."""
+        sch, step, known = sch or self.inside(), self.scan_axis, self.init[0].shape[0]
+        function = function_of(sch._core, sch.arguments, "llvm")
+        given = [*outs, *ins[len(self.init) :], *outs]
+        places = dict(zip((function.buffer_map[p] for p in function.params), given))
+        body = replace_buffers(function.body, lambda b: places.get(b, b))
+        loop = For(step.var, const(known), const(step.extent) - known, ForKind.SERIAL, body)
+        return SeqStmt([*[_copied(b, o, i.shape) for i, b, o in zip(self.init, ins, outs)], loop])
+
+
+def _reads(expressions):
+    """(tensor, indices) of all reads."""
+    found, stack = [], list(expressions)
+    while stack:
+        e = stack.pop()
+        if e.kind == "Reduce":
+            s = e.symbol
+            stack += [*s["source"], *s["init"], s["condition"]]
+            continue
+        if e.kind == "ProducerLoad":
+            found.append((e.symbol, list(e.args)))
+        stack += list(e.args)
+    return found
 
 
 def _behind(tensors, stop):
@@ -81,39 +142,32 @@ def scan(init, update, state_placeholder, inputs=None, name="scan", tag="", attr
     Returns
     -------
     te.Tensor or list of te.Tensor
-        The states [T, ...]. One loop over the steps computes them, with plain loops inside.
+        The states [T, ...]. One loop over the steps computes them; what is computed inside
+        of a step is scheduled as any other stage, but that it stays there.
     """
     init, update, state = (list(x) if isinstance(x, (list, tuple)) else [x] for x in (init, update, state_placeholder))
     if not len(init) == len(update) == len(state):
-        raise ValueError(f"init, update, state_placeholder must have same length, not {len(init)}, {len(update)} and {len(state)}")
+        raise ValueError(
+            f"init, update, state_placeholder must have same length, not {len(init)}, {len(update)} and {len(state)}"
+        )
     for i, u, s in zip(init, update, state):
         if len(u.shape) != len(s.shape) or len(i.shape) != len(s.shape) or u.op.is_placeholder:
-            raise ValueError(f"scan '{name}': init {i}, update {u} and state {s} must have the same number of dimensions, update be a te.compute")
-    inner, outer = _behind(update, state)
-    if any(u.op not in inner for u in update):
+            raise ValueError(
+                f"scan '{name}': init {i}, update {u} and state {s} must have the same number of dimensions, update be a te.compute"
+            )
+    record = Scan(init, update, state, None)
+    if any(u.op not in record.inner for u in update):
         raise ValueError(f"scan '{name}': an update does not read its state; use te.compute")
-    inputs = [inputs] if isinstance(inputs, _core.Tensor) else inputs
-    record = Scan(init, update, state, list(inputs or outer))
-
-    def statement(ins, outs):
-        buffers = {**dict(zip([*init, *outer], ins)), **dict(zip(state, outs)), **dict(zip(update, outs))}
-        first = [_copied(buffers[i], o, i.shape) for i, o in zip(init, outs)]
-        step = record.scan_axis
-        temporaries, body = [], []
-        for op in inner:
-            for t in [op.output(k) for k in range(op.num_outputs)]:
-                if t not in buffers:
-                    buffers[t] = decl_buffer(t.shape, t.dtype, op.name)
-                    temporaries.append(buffers[t])
-            body.append(substitute(nest(op, buffers, 1), {op.axis[0].var: step.var}))
-        known = init[0].shape[0]
-        loop = For(step.var, const(known), const(step.extent) - known, ForKind.SERIAL, SeqStmt(body))
-        for b in temporaries:
-            loop = Allocate(b.data, b.dtype, b.shape, const(True), loop)
-        return SeqStmt([*first, loop])
-
+    record.inputs = [inputs] if isinstance(inputs, _core.Tensor) else list(inputs or record.outer)
     made = extern(
-        [tuple(s.shape) for s in state], [*init, *outer], statement, name, [s.dtype for s in state], tag=tag, attrs=attrs
+        [tuple(s.shape) for s in state],
+        [*init, *record.outer],
+        record.statement,
+        name,
+        [s.dtype for s in state],
+        tag=tag,
+        attrs=attrs,
+        rows=record.rows(),
     )
     made = made if isinstance(made, list) else [made]
     extern_of(made[0].op).scan = record
@@ -132,8 +186,7 @@ def _copied(source, target, shape):
 def ScanGetBody(scan_op):  # noqa: N802 (name of the established interface)
     """The operations of a scan: itself, its updates, and what they need of its states."""
     found = extern_of(scan_op).scan
-    inner, _ = _behind(found.update, found.state_placeholder)
-    return [scan_op, *reversed(inner)]
+    return [scan_op, *reversed(found.inner)]
 
 
 def create_prim_func(ops, index_dtype_override=None):
@@ -149,24 +202,16 @@ def create_prim_func(ops, index_dtype_override=None):
     Returns
     -------
     tir.PrimFunc
+
+    Raises
+    ------
+    ValueError
+        If an input that is read is no parameter.
     """
     del index_dtype_override
     args = list(ops) if isinstance(ops, (list, tuple)) else [ops]
-    buffers = {t: decl_buffer(t.shape, t.dtype, t.op.name) for t in args}
-    inside, body = [], []
     for op in operations([t.op for t in args]):
-        for t in [op.output(k) for k in range(op.num_outputs)]:
-            if t not in buffers:
-                if op.is_placeholder:
-                    raise ValueError(f"create_prim_func: {t} is read, but no parameter")
-                buffers[t] = decl_buffer(t.shape, t.dtype, op.name)
-                inside.append(buffers[t])
-        record = extern_of(op)
-        if record is not None:
-            body.append(record.statement([buffers[t] for t in record.inputs], [buffers[t] for t in record.outputs]))
-        elif not op.is_placeholder:
-            body.append(nest(op, buffers))
-    statement = SeqStmt(body) if len(body) != 1 else body[0]
-    for b in inside:
-        statement = Allocate(b.data, b.dtype, b.shape, const(True), statement)
-    return PrimFunc([buffers[t] for t in args], statement, attrs={"global_symbol": "main", "tir.noalias": const(True)})
+        if op.is_placeholder and op.output(0) not in args:
+            raise ValueError(f"create_prim_func: {op.output(0)} is read, but no parameter")
+    sch = create_schedule([t.op for t in args if not t.op.is_placeholder])
+    return function_of(sch._core, args, "llvm").with_attr({"global_symbol": "main"})

@@ -13,7 +13,8 @@ import warnings
 from .. import _absent, _core
 from ..tir.buffer import Buffer  # noqa: F401  (TVM's place)
 from ..tir.expr import Range, const
-from ..tir.stmt import function_of
+from ..tir.stmt import engine_form, function_of
+from .extern import extern_of, scans_of
 
 AXIS_SEPARATOR = "axis_separator"
 _OP, _ORIGIN, _LEAVES, _AXES, _OUTPUT, _ATTACH, _TARGET = range(7)
@@ -68,8 +69,29 @@ class Schedule:
 
     of_steps = False
 
-    def __init__(self, core, outputs):
-        self._core, self.outputs, self.groups, self.separators = core, list(outputs), [], {}
+    def __init__(self, core, outputs, inside=None):
+        self._own, self.outputs, self.groups, self.separators, self.members = core, list(outputs), [], {}, {}
+        self.inside = inside if inside is not None else {o: extern_of(o).scan.inside() for o in scans_of(self.outputs)}
+
+    @property
+    def _core(self):
+        for op, sch in self.inside.items():
+            attached, now, steps = extern_of(op).scan.attached, self._own.stage(self._own.find(op), _OP), sch.steps()
+            if attached.get(now, "[]" if now == op else None) != steps:  # schedules of one computation share its operations
+                self._settle(extern_of(op), sch)
+                attached[now] = steps
+        return self._own
+
+    def _settle(self, record, sch):
+        """Puts the loops of a scan's steps into its statement."""
+        now = {t: Stage(self, t.op) for t in record.outputs if self._own.find(t.op) >= 0}
+        op = next(iter(now.values()))._of(self._own, _OP)
+        old = list(record.outputs[0].op.input_tensors)
+        inputs = [list(op.input_tensors)[old.index(t)] for t in record.inputs]
+        outs = [now[t]._of(self._own, _OP).output(t.value_index) if t in now else t for t in record.outputs]
+        statement = engine_form(record.scan.statement(record.in_buffers, record.out_buffers, sch))
+        numbers = [tuple(b.number for b in x) for x in (record.in_buffers, record.out_buffers)]
+        _core.stmt_attach(statement, tuple(inputs), numbers[0], tuple(outs), numbers[1])
 
     @property
     def stages(self):
@@ -83,6 +105,8 @@ class Schedule:
 
     def _find(self, x):
         i = self._core.find(_op_of(x))
+        if i < 0 and any(_op_of(x) in sch.members for sch in self.inside.values()):
+            raise ValueError(f"{x} is computed in the steps of a te.scan: its loops and place there can be changed, its memory cannot")
         if i < 0:
             raise ValueError(f"the schedule has no stage of {x}; was it made from other tensors?")
         return i
@@ -90,6 +114,9 @@ class Schedule:
     def __getitem__(self, x):
         if isinstance(x, Stage):
             return x
+        for sch in self.inside.values():
+            if _op_of(x) in sch.members:
+                return sch[sch.members[_op_of(x)]]
         return Stage(self, self._core.stage(self._find(x), _ORIGIN))
 
     def __str__(self):
@@ -100,7 +127,10 @@ class Schedule:
 
     def copy(self):
         """An independent schedule with the same stages, axes and tensors."""
-        return Schedule(self._core.copy(), self.outputs)
+        out = Schedule(self._core.copy(), self.outputs, {o: s.copy() for o, s in self.inside.items()})
+        out.groups, out.separators, out.members = list(self.groups), dict(self.separators), self.members
+        out.arguments = getattr(self, "arguments", None)
+        return out
 
     def steps(self):
         """The schedule as a list of steps (JSON text): those of the auto-scheduler's logs, and further kinds for what
@@ -291,6 +321,9 @@ class Stage:
     def _get(self, what):
         return self._core.stage(self._id, what)
 
+    def _of(self, core, what):
+        return core.stage(core.find(self._origin), what)
+
     op = property(lambda self: self._get(_OP), doc="The operation as it is now, after cache_write and rfactor.")
     origin_op = property(lambda self: self._origin, doc="The operation as it was first.")
     leaf_iter_vars = property(lambda self: self._get(_LEAVES), doc="The loops, outermost first.")
@@ -409,6 +442,8 @@ class Stage:
     def compute_at(self, parent, scope):
         """Computes this stage inside loop ``scope`` of stage ``parent``."""
         parent = self._s[parent]
+        if parent._s is not self._s:
+            raise ValueError(f"compute_at: of {self.op.name} and {parent.op.name}, one is computed in the steps of a te.scan, the other is not")
         self._core.compute_at(self._id, parent._id, scope)
 
     def compute_inline(self):
@@ -519,7 +554,12 @@ class Stage:
 def InferBound(sch):  # noqa: N802 (name of the established interface)
     """Ranges of all axes: a dict from axis to :class:`Range`. Raises ValueError if a stage is attached wrongly."""
     rows = sch._core.bounds()
-    return {axis: Range.from_min_extent(lo, extent) for row in rows for axis, lo, extent in row}
+    found = {axis: Range.from_min_extent(lo, extent) for row in rows for axis, lo, extent in row}
+    for record in (extern_of(s.op) for s in sch.stages):
+        if record is not None and record.scan is not None:
+            known, axis = record.scan.init[0].shape[0], record.scan.scan_axis
+            found[axis] = Range.from_min_extent(const(known), const(axis.extent) - known)
+    return found
 
 
 def ScheduleOps(sch, bounds, debug_keep_trivial_loop=False):  # noqa: N802 (name of the established interface)

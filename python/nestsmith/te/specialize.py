@@ -112,6 +112,8 @@ def specialized(sch, args, values, scalars):
     new = create_schedule([maker.tensors[o.output(0)].op for o in sch.outputs])
     try:
         new.apply_steps(sch.steps())
+        for old_inside, inside in zip(sch.inside.values(), new.inside.values()):
+            inside.apply_steps(old_inside.steps())
     except ValueError as e:
         warnings.warn(f"the schedule cannot be made for the sizes of this call, which runs with plain loops: {e}", stacklevel=6)
         new = create_schedule([maker.tensors[o.output(0)].op for o in sch.outputs])

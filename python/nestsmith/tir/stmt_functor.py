@@ -9,7 +9,7 @@ from .buffer import BufferLoad, decl_buffer
 from .expr import const
 from .stmt import BufferStore, OpaqueCall, PrimFunc, Stmt
 
-__all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "renew_defs", "substitute"]
+__all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "renew_defs", "replace_buffers", "substitute"]
 
 
 def _parts(x):
@@ -150,11 +150,17 @@ def _with_sizes(node, change):
             new[b] = b if same else decl_buffer(shape, b.dtype, b.name, b.data, scope=b.scope())
         return new[b]
 
+    return replace_buffers(node, buffer)
+
+
+def replace_buffers(node, f):
+    """A statement that reads and writes buffer ``f(b)`` in the place of each buffer ``b``."""
+
     def renew(x):
-        if buffer(x.buffer) is x.buffer:
+        b = f(x.buffer)
+        if b is x.buffer:
             return None
-        index = list(x.args) if isinstance(x, _core.Expr) else x.indices
-        return BufferLoad(buffer(x.buffer), index) if isinstance(x, _core.Expr) else BufferStore(buffer(x.buffer), x.value, index)
+        return BufferLoad(b, list(x.args)) if isinstance(x, _core.Expr) else BufferStore(b, x.value, x.indices)
 
     return ir_transform(node, None, renew, ["tir.BufferLoad", "tir.BufferStore"])
 
