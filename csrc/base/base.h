@@ -193,4 +193,7 @@ int64_t i64_divisors(Arena *a, int64_t x, int64_t **out); /* x > 0; ascending; h
 /* All n bytes, however many calls that takes; false: the other side has ended, or an error (errno). */
 bool fd_read(int fd, void *to, size_t n);
 bool fd_write(int fd, const void *from, size_t n);
+/* The file as a descriptor above those of the standard streams, whose numbers are free where a process has closed its own: a
+ * child's streams go there. Closed on exec. -1: errno says why; fd is closed in either case. */
+int fd_above_streams(int fd);
 #endif

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,4 +83,12 @@ bool fd_write(int fd, const void *from, size_t n) {
     done += (size_t)k;
   }
   return true;
+}
+
+int fd_above_streams(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  int up = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), why = errno;
+  close(fd);
+  errno = why;
+  return up;
 }

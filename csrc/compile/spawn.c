@@ -73,6 +73,7 @@ static NS_NORETURN void in_child(const Exec *x) {
   fcntl(x->life, F_SETFD, 0);
   if (x->signal == SIGKILL) prctl(PR_SET_PDEATHSIG, SIGKILL); /* for systems where the pipe sends no signals */
   if (getppid() != x->parent) _exit(127);
+  if (fcntl(0, F_GETFD) < 0) open("/dev/null", O_RDONLY); /* the lowest number that is free: 0 */
   dup2(x->out, 1);
   dup2(x->out, 2);
   if (x->keep >= 0) fcntl(x->keep, F_SETFD, 0);
@@ -94,11 +95,18 @@ __attribute__((noinline)) static pid_t vfork_exec(const Exec *x) {
   return pid;
 }
 
+static bool open_pipe(int fd[2]) {
+  if (pipe2(fd, O_CLOEXEC) != 0) return false;
+  for (int i = 0; i < 2; i++)
+    if ((fd[i] = fd_above_streams(fd[i])) < 0) return false;
+  return true;
+}
+
 /* Where the child's output goes: a pipe, or nowhere. False: errno says why. */
 static bool open_output(bool want, int fd[2]) {
-  if (want) return pipe2(fd, O_CLOEXEC) == 0;
+  if (want) return open_pipe(fd);
   fd[0] = -1;
-  return (fd[1] = open("/dev/null", O_RDWR | O_CLOEXEC)) >= 0;
+  return (fd[1] = fd_above_streams(open("/dev/null", O_RDWR | O_CLOEXEC))) >= 0;
 }
 
 static void close_both(int fd[2]) {
@@ -118,7 +126,7 @@ static Child spawn(Err *e, char *const argv[], char *const envp[], int keep_fd, 
     arena_free(a);
     err_raise(e, NS_ERR_RUNTIME, "program \"%s\" is not installed (searched PATH)", name);
   }
-  if (!open_output(want_output, fd) || pipe2(life, O_CLOEXEC) != 0) {
+  if (!open_output(want_output, fd) || !open_pipe(life)) {
     int why = errno;
     close_both(fd);
     arena_free(a);

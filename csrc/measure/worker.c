@@ -98,8 +98,12 @@ static void start_body(void *arg) {
 
 static bool proc_spawn(Proc *p) {
   Start s = {p, {-1, -1}, NULL};
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s.fd) != 0) {
+  bool made = socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s.fd) == 0;
+  for (int i = 0; i < 2 && made; i++) s.fd[i] = fd_above_streams(s.fd[i]);
+  if (s.fd[0] < 0 || s.fd[1] < 0) {
     snprintf(p->e.msg, sizeof p->e.msg, "cannot create a socket pair: %s", strerror(errno));
+    for (int i = 0; i < 2; i++)
+      if (s.fd[i] >= 0) close(s.fd[i]);
     return false;
   }
   s.a = arena_new(&p->e);

@@ -5,10 +5,12 @@ import os
 import random
 import signal
 import stat
+import subprocess
+import sys
 import time
 
 import pytest
-from runs import TORN, finish, nobody_left, records, tuner, wait_for_records, went_on
+from runs import TORN, TUNER, finish, nobody_left, records, surroundings, tuner, wait_for_records, went_on
 
 from helpers import PATIENCE, wait_until
 from nestsmith import auto_scheduler
@@ -192,3 +194,11 @@ def test_full_disk(tmp_path):
     out, err = finish(start(tmp_path, 16, extra=extra, env={"NESTSMITH_CACHE_DIR": "/proc/no-room"}), tmp_path)
     assert "No space left" in err and "end 16" in out
     assert len(records(tmp_path)) == 16
+
+
+def test_a_process_without_standard_streams(tmp_path):
+    """A service may have closed them: what it opens gets their numbers, and none of that is lost in its children."""
+    code = TUNER.replace("EXTRA", "sys.stdout = sys.stderr = open('told', 'w')")
+    command = ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', sys.executable, "-c", code, "2"]
+    p = subprocess.run(command, cwd=tmp_path, env=surroundings(tmp_path), timeout=PATIENCE)
+    assert (p.returncode, len(records(tmp_path))) == (0, 2), (tmp_path / "told").read_text()
