@@ -17,20 +17,8 @@ except ImportError as _error:
         raise ImportError(_load.explain(_error)) from _error
 
 __all__ = [
-    "NDArray",
-    "TVMError",
-    "cl",
-    "context",
-    "cpu",
-    "cuda",
-    "device",
-    "gpu",
-    "nd",
-    "num_threads",
-    "opencl",
-    "runtime",
-    "target",
-]
+    "NDArray", "TVMError", "cl", "context", "cpu", "cuda", "device", "gpu", "nd", "num_threads", "opencl", "runtime", "target",
+]  # fmt: skip
 
 _ELSEWHERE = {
     "register_func": "registry",

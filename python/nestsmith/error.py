@@ -14,20 +14,9 @@ import builtins
 from ._core import InternalError, TVMError, TVMTypeError, TVMValueError
 
 __all__ = [
-    "DiagnosticError",
-    "ImportMismatch",
-    "InternalError",
-    "OpAttributeInvalid",
-    "OpAttributeRequired",
-    "OpAttributeUnImplemented",
-    "OpError",
-    "OpNotImplemented",
-    "RPCError",
-    "RPCSessionTimeoutError",
-    "TVMError",
-    "TVMTypeError",
-    "TVMValueError",
-]
+    "DiagnosticError", "ImportMismatch", "InternalError", "OpAttributeInvalid", "OpAttributeRequired", "OpAttributeUnImplemented",
+    "OpError", "OpNotImplemented", "RPCError", "RPCSessionTimeoutError", "TVMError", "TVMTypeError", "TVMValueError",
+]  # fmt: skip
 
 
 class DiagnosticError(TVMValueError):

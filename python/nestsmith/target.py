@@ -11,7 +11,7 @@ from . import _core, check
 from .contrib.cc import compiler_for
 from .runtime.device import device as make_device
 
-__all__ = ["Target", "TargetKind", "cuda", "mali", "adreno", "arm_cpu", "intel_graphics", "llvm", "create", "list_tags"]
+__all__ = ["codegen", "Target", "TargetKind", "cuda", "mali", "adreno", "arm_cpu", "intel_graphics", "llvm", "create", "list_tags"]
 
 logger = logging.getLogger("nestsmith")
 
@@ -153,6 +153,15 @@ _TAGS["raspberry-pi/4b-aarch64"] = {
 def list_tags():
     """The registered tags: a dict from name to the options it stands for."""
     return {k: dict(v) for k, v in _TAGS.items()}
+
+
+class codegen:
+    """What scripts ask of the compiler of ``"llvm"``, which is the system's C compiler here."""
+
+    @staticmethod
+    def llvm_version_major(allow_none=False):
+        """0, or None with `allow_none`: there is no LLVM."""
+        return None if allow_none else 0
 
 
 class TargetKind:

@@ -172,3 +172,10 @@ def test_tasks_travel_to_processes_that_do_not_know_their_key():
                          env={"PYTHONPATH": str(pathlib.Path(nestsmith.__file__).parents[1]), "PATH": "/usr/bin:/bin"})  # fmt: skip
     assert ran.stdout.decode().strip() == dag.hash_key()
 
+
+def test_shapes_of_layouts_that_schedules_gave():
+    shape = auto_scheduler.get_shape_from_rewritten_layout
+    assert shape("4o16i2o8i", ["o", "i"]) == [8, 128] and shape("3kh1k_w3kh", ["k_w", "kh"]) == [1, 9]
+    for text in ("4o16x", "o4i", ""):
+        with pytest.raises(ValueError, match="rewritten_layout") if text else pytest.raises(AssertionError):
+            assert shape(text, ["o", "i"]) != [1, 1]

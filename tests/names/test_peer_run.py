@@ -1,5 +1,6 @@
 """The runner of TVM's tests, on a small checkout made here; and the page that it writes."""
 
+import collections
 import importlib.util
 import pathlib
 import subprocess
@@ -31,6 +32,13 @@ def test_a_checkout(tmp_path):
     assert "| relay op levels | 2 | 0 | 0 | 0 % |" in done.stdout, done.stdout
     assert "| unittest te | 4 | 3 | 0 | 75 % |" in done.stdout and "| all | 6 | 3 | 0 | 50 % |" in done.stdout
     assert "unittest/test_te_small.py::test_wrong" in done.stdout
+    (tmp_path / "out" / "logs" / "relay_test_op_level9.py.log").unlink()
+    command = [sys.executable, run.__file__, tmp_path / "tvm", "--read", tmp_path / "out" / "logs"]
+    again = subprocess.run([*command, "--out", tmp_path / "more"], capture_output=True, text=True, check=True).stdout
+    assert "| all | 4 | 3 | 0 | 75 % |" in again and "relay" not in again.partition("| Family")[2]
+    both = run.merged({"unittest te": collections.Counter(passed=4)}, done.stdout)
+    rows = ["| relay op levels | 2 | 0 | 0 | 0 % |", "| unittest te | 4 | 4 | 0 | 100 % |", "| all | 6 | 4 | 0 | 67 % |"]
+    assert run.table(both).splitlines()[2:] == rows
 
 
 def test_the_page_has_the_reasons():

@@ -4,7 +4,9 @@ The path is a checkout of TVM v0.14 (its tests are read with the package's name 
 ``peer/`` in which that is done already. Nothing of TVM is in this repository. Tests that are answered differently on purpose, with the reason,
 are in ``differences.txt``. ``--write`` puts the table and this list into docs/from-tvm.md.
 
-usage: run.py PATH [--only TEXT ...] [--write] [--out FOLDER]
+A table is of the families that a run has; rows of others on the page stay. ``--read FOLDER`` counts the logs of an earlier run.
+
+usage: run.py PATH [--only TEXT ...] [--write] [--out FOLDER] [--read FOLDER]
 """
 
 from __future__ import annotations
@@ -98,10 +100,9 @@ def _functions(path):
     return max(len(found), 1)
 
 
-def run_file(tests, path, out):
-    """(counts of passed, failed and skipped tests, failing tests)"""
+def run_file(tests, path, log):
+    """Runs a file of tests; what pytest says goes into a log."""
     name = path.relative_to(tests).as_posix()
-    log = out / (name.replace("/", "_") + ".log")
     places = [ROOT / "python", tests / "unittest", tests / "topi" / "python", tests / "relay"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places)), "OMP_NUM_THREADS": "1", "NESTSMITH_LOG_DIR": ""}
     limit = ["-p", "pytest_timeout", "--timeout=60"] if _has("pytest_timeout") else []
@@ -111,6 +112,10 @@ def run_file(tests, path, out):
             subprocess.run(command, cwd=tests, env=env, stdout=f, stderr=subprocess.STDOUT, timeout=SECONDS, check=False)
         except subprocess.TimeoutExpired:
             pass
+
+
+def outcome(path, name, log):
+    """(counts of passed, failed and skipped tests, failing tests) by the log of a file"""
     text = log.read_text(errors="replace")
     last = text.splitlines()[-1] if text else ""
     said = collections.Counter({w: int(n) for n, w in re.findall(r"(\d+) (passed|failed|error|skipped|xfailed)", last)})
@@ -145,6 +150,13 @@ def table(counts):
     return "\n".join(rows)
 
 
+def merged(counts, text):
+    """The counts of a run, and those of the other families in a page's table."""
+    rows = re.findall(r"^\| ([\w/, ]+) \| (\d+) \| (\d+) \| (\d+) \| \d+ % \|$", text, re.M)
+    old = {name: collections.Counter(passed=int(p), failed=int(n) - int(p), other=int(o)) for name, n, p, o in rows if name != "all"}
+    return {**old, **counts}
+
+
 def reasons():
     """The list of differences, in Markdown: one line per reason."""
     by_reason = collections.defaultdict(list)
@@ -170,6 +182,7 @@ def main():
     parser.add_argument("peer", type=pathlib.Path, nargs="?", help="checkout of TVM v0.14, or archive or folder of its tests")
     parser.add_argument("--only", nargs="*", default=[], help="files whose name has one of these texts")
     parser.add_argument("--write", action="store_true", help="put the table and the reasons into docs/from-tvm.md")
+    parser.add_argument("--read", type=pathlib.Path, help="folder with logs of an earlier run, which are counted instead")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "peer", help="for the tests and their logs")
     args = parser.parse_args()
     listed = {"differences": "| Test of TVM | Why |\n|---|---|\n" + reasons()}
@@ -184,7 +197,12 @@ def main():
     files = [p for p in sorted(tests.rglob("test_*.py")) if not args.only or any(t in p.name for t in args.only)]
     for path in files:
         name = path.relative_to(tests).as_posix()
-        found, failing = run_file(tests, path, logs)
+        log = (args.read or logs) / (name.replace("/", "_") + ".log")
+        if args.read is None:
+            run_file(tests, path, log)
+        elif not log.is_file():
+            continue
+        found, failing = outcome(path, name, log)
         other = [f for f in failing if any(fnmatch.fnmatchcase(f.partition("[")[0], k) or f.startswith(k + "::") for k in known)]
         new += [f for f in failing if f not in other]
         found["other"] = len(other)
@@ -193,7 +211,7 @@ def main():
     print("\nfailing without a reason in tests/peer/differences.txt:", *new, sep="\n  ")
     print("\n" + table(counts) + f"\n\nlogs: {logs}")
     if args.write:
-        write(PAGE, {"table": table(counts), **listed})
+        write(PAGE, {"table": table(merged(counts, PAGE.read_text())), **listed})
     return None
 
 

@@ -215,3 +215,17 @@ def test_tile_size_of_3d_winograd():
 
     sizes = [_infer_tile_size(te.placeholder((1, 4, 3, h, 5)), None) for h in (8, 16, 7)]
     assert sizes == [4, 4, 2]
+
+
+def test_walks_over_declarations_of_types():
+    seen = []
+
+    class Names(relay.TypeVisitor):
+        def visit_type_var(self, tv):
+            seen.append(tv.name_hint)
+
+    data = relay.TypeData(relay.GlobalTypeVar("List"), [relay.TypeVar("a")], [])
+    Names().visit(relay.TupleType([data, relay.TypeVar("b")]))
+    assert seen == ["a", "b"]
+    ir.assert_structural_equal(relay.TypeMutator().visit(data), data, map_free_vars=True)
+    assert not ir.structural_equal(data, relay.TypeData(relay.GlobalTypeVar("Tree"), [relay.TypeVar("a")], []), map_free_vars=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections import namedtuple
 
 from .. import _core, te
@@ -31,6 +33,27 @@ class LayoutRewriteOption:
         if in_relay_integration and (cpu or mali):
             return LayoutRewriteOption.REWRITE_FOR_PRE_TRANSFORMED
         return LayoutRewriteOption.INSERT_TRANSFORM_STAGE if cpu else LayoutRewriteOption.NO_REWRITE
+
+
+def get_shape_from_rewritten_layout(rewritten_layout, axis_names):
+    """The shape of a tensor in its own layout, by the text of the layout that a schedule gave it.
+
+    Parameters
+    ----------
+    rewritten_layout : str
+        Extents and names of its axes from the outermost on: ``"4o16i2o8i"``.
+    axis_names : list of str
+        The axes in the order of the shape.
+
+    Returns
+    -------
+    list of int
+        Raises ValueError if the text names other axes.
+    """
+    parts = re.findall(r"(\d+)([A-Za-z_]\w*?)(?=\d|$)", rewritten_layout)
+    if "".join(n + name for n, name in parts) != rewritten_layout or {name for _, name in parts} - {*axis_names}:
+        raise ValueError(f"rewritten_layout {rewritten_layout!r} has other axes than {', '.join(axis_names)}")
+    return [math.prod(int(n) for n, name in parts if name == axis) for axis in axis_names]
 
 
 HASH_FUNC = "auto_scheduler.compute_dag.hash_func"  # global function: simple text -> string or number, in place of md5

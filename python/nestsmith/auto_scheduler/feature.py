@@ -23,15 +23,9 @@ from .measure_record import RecordReader
 from .search_task import recover_measure_input
 
 __all__ = [
-    "DEFAULT_MAX_N_BUFS",
-    "get_per_store_features_from_states",
-    "get_per_store_features_from_file",
-    "get_per_store_features_from_measure_pairs",
-    "get_per_store_feature_names",
-    "pack_feature",
-    "unpack_feature",
-    "FeatureFile",
-]
+    "DEFAULT_MAX_N_BUFS", "get_per_store_features_from_states", "get_per_store_features_from_file",
+    "get_per_store_features_from_measure_pairs", "get_per_store_feature_names", "pack_feature", "unpack_feature", "FeatureFile",
+]  # fmt: skip
 
 DEFAULT_MAX_N_BUFS = 5
 N_ENTRIES = 164

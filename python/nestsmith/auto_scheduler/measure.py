@@ -26,19 +26,9 @@ from .hardware import cores
 from .signals import Held
 
 __all__ = [
-    "MeasureInput",
-    "MeasureResult",
-    "MeasureErrorNo",
-    "BuildResult",
-    "ProgramBuilder",
-    "ProgramRunner",
-    "LocalBuilder",
-    "LocalRunner",
-    "LocalRPCMeasureContext",
-    "ProgramMeasurer",
-    "MeasureCallback",
-    "PythonBasedMeasureCallback",
-]
+    "MeasureInput", "MeasureResult", "MeasureErrorNo", "BuildResult", "ProgramBuilder", "ProgramRunner", "LocalBuilder", "LocalRunner",
+    "LocalRPCMeasureContext", "ProgramMeasurer", "MeasureCallback", "PythonBasedMeasureCallback",
+]  # fmt: skip
 
 logger = logging.getLogger("auto_scheduler")
 

@@ -22,13 +22,8 @@ from .models import make_cost_model
 from .workload_keys import decode_workload_key
 
 __all__ = [
-    "SearchPolicy",
-    "SketchPolicy",
-    "EmptyPolicy",
-    "SearchCallback",
-    "PreloadMeasuredStates",
-    "PreloadCustomSketchRule",
-]
+    "SearchPolicy", "SketchPolicy", "EmptyPolicy", "SearchCallback", "PreloadMeasuredStates", "PreloadCustomSketchRule",
+]  # fmt: skip
 
 logger = logging.getLogger("auto_scheduler")
 

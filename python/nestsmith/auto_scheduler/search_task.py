@@ -27,16 +27,9 @@ from .workload_keys import decode_workload_key
 from .workload_registry import is_registered, make_workload_key, register_workload_tensors
 
 __all__ = [
-    "HardwareParams",
-    "SearchTask",
-    "TuningOptions",
-    "create_task",
-    "auto_schedule",
-    "register_task_input_buffer",
-    "get_task_input_buffer",
-    "register_task_input_check_func",
-    "recover_measure_input",
-]
+    "HardwareParams", "SearchTask", "TuningOptions", "create_task", "auto_schedule", "register_task_input_buffer", "get_task_input_buffer",
+    "register_task_input_check_func", "recover_measure_input",
+]  # fmt: skip
 
 logger = logging.getLogger("auto_scheduler")
 

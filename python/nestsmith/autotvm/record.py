@@ -25,16 +25,9 @@ from .log import (
 )
 
 __all__ = [
-    "AUTOTVM_LOG_VERSION",
-    "decode",
-    "encode",
-    "load_from_buffer",
-    "load_from_file",
-    "main",
-    "measure_str_key",
-    "pick_best",
+    "AUTOTVM_LOG_VERSION", "decode", "encode", "load_from_buffer", "load_from_file", "main", "measure_str_key", "pick_best",
     "split_workload",
-]
+]  # fmt: skip
 
 logger = logging.getLogger("autotvm")
 

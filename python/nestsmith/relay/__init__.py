@@ -24,6 +24,7 @@ from .ty import (
     Type,
     TypeCall,
     TypeConstraint,
+    TypeData,
     TypeKind,
     TypeRelation,
     TypeVar,
@@ -33,6 +34,7 @@ from .ty import (
 
 # Imported when they are asked for: the build and executors need the target and the runtime, graphs alone do not.
 _LATE = {
+    "adt": (),
     "base": (),
     "build_module": ("build", "optimize"),
     "backend": ("create_executor",),

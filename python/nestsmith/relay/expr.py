@@ -17,35 +17,10 @@ from ..numerics import from_bfloat16, to_bfloat16
 from .ty import IncompleteType, TensorType, Type
 
 __all__ = [
-    "Expr",
-    "Var",
-    "Constant",
-    "Call",
-    "Tuple",
-    "TupleGetItem",
-    "TupleWrapper",
-    "Function",
-    "Let",
-    "If",
-    "RefCreate",
-    "RefRead",
-    "RefWrite",
-    "GlobalVar",
-    "Attrs",
-    "var",
-    "const",
-    "post_order",
-    "rewrite",
-    "free_vars",
-    "children",
-    "is_primitive_call",
-    "with_children",
-    "parts",
-    "with_parts",
-    "all_nodes",
-    "count_refs",
-    "bind",
-]
+    "Expr", "Var", "Constant", "Call", "Tuple", "TupleGetItem", "TupleWrapper", "Function", "Let", "If", "RefCreate", "RefRead", "RefWrite",
+    "GlobalVar", "Attrs", "var", "const", "post_order", "rewrite", "free_vars", "children", "is_primitive_call", "with_children", "parts",
+    "with_parts", "all_nodes", "count_refs", "bind",
+]  # fmt: skip
 
 
 class above:

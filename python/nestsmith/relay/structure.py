@@ -18,6 +18,7 @@ from .ty import (
     TensorType,
     TupleType,
     TypeCall,
+    TypeData,
     TypeRelation,
     TypeVar,
 )
@@ -30,9 +31,9 @@ _ROWS: dict = {
     Any: ("", "", ""), TensorType: ("dtype", "shape", ""), TupleType: ("", "fields", ""), GlobalTypeVar: ("name_hint", "", ""),
     FuncType: ("", "arg_types ret_type type_constraints", "type_params"), TypeVar: ("", "kind", ""), IncompleteType: ("kind", "", ""),
     RefType: ("", "value", ""), TypeCall: ("", "func args", ""), TypeRelation: ("num_inputs func", "args attrs", ""), Sym: ("", "expr", ""),
-    RefCreate: ("", "value", ""), RefRead: ("", "ref", ""), RefWrite: ("", "ref value", ""), Var: ("", "type_annotation", ""),
-    GlobalVar: ("name_hint", "", ""), Op: ("name", "", ""), Constant: ("_type.dtype", "data", ""), Call: ("", "op args attrs", ""),
-    Tuple: ("", "fields", ""), TupleGetItem: ("index", "tuple_value", ""), Function: ("", "body attrs", "params"),
+    TypeData: ("", "header constructors", "type_vars"), RefCreate: ("", "value", ""), RefRead: ("", "ref", ""), RefWrite: ("", "ref value", ""),
+    Var: ("", "type_annotation", ""), GlobalVar: ("name_hint", "", ""), Op: ("name", "", ""), Constant: ("_type.dtype", "data", ""),
+    Call: ("", "op args attrs", ""), Tuple: ("", "fields", ""), TupleGetItem: ("index", "tuple_value", ""), Function: ("", "body attrs", "params"),
     Let: ("", "value body", "var"), If: ("", "cond true_branch false_branch", ""), IRModule: ("", "functions", ""),
 }  # fmt: skip
 _SHARED = (Call, Tuple, Function, Let, If, RefCreate, RefRead, RefWrite)

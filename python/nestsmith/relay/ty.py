@@ -15,7 +15,7 @@ from .dims import Sym, as_dim
 
 __all__ = [
     "Any", "Type", "TensorType", "TupleType", "FuncType", "DTYPES", "dtype_bytes", "scalar_type", "Sym", "TypeVar", "GlobalTypeVar",
-    "TypeCall", "TypeConstraint", "TypeRelation", "TypeKind", "IncompleteType", "RefType", "ShapeVar", "is_dynamic",
+    "TypeCall", "TypeConstraint", "TypeData", "TypeRelation", "TypeKind", "IncompleteType", "RefType", "ShapeVar", "is_dynamic",
 ]  # fmt: skip
 
 DTYPES = "float32 float16 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
@@ -184,6 +184,19 @@ class TypeCall(Type):
         return f"{self.func}[{', '.join(map(str, self.args))}]"
 
 
+class TypeData(Type):
+    """The declaration of an algebraic data type: its name, type parameters and constructors. It is kept and walked; networks have no values
+    of such types."""
+
+    def __init__(self, header, type_vars, constructors):
+        self.header, self.type_vars, self.constructors = header, tuple(type_vars), tuple(constructors)
+
+    is_static = True
+
+    def __repr__(self):
+        return f"type {self.header}[{', '.join(map(str, self.type_vars))}]"
+
+
 class TypeConstraint(Type):
     """Base class of constraints of types."""
 
@@ -230,7 +243,7 @@ class RefType(Type):
 
 _PARTS = {
     TupleType: ("fields",), FuncType: ("arg_types", "ret_type", "type_params", "type_constraints"), RefType: ("value",),
-    TypeCall: ("func", "args"), TypeRelation: ("args",),
+    TypeCall: ("func", "args"), TypeRelation: ("args",), TypeData: ("header", "type_vars"),
 }  # fmt: skip
 
 

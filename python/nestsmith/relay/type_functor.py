@@ -11,6 +11,7 @@ from .ty import (
     TensorType,
     TupleType,
     TypeCall,
+    TypeData,
     TypeRelation,
     TypeVar,
     map_parts,
@@ -18,10 +19,11 @@ from .ty import (
 
 __all__ = ["TypeFunctor", "TypeVisitor", "TypeMutator"]
 
-_METHODS = {
+_METHODS = {  # what is a kind of another one stands before it
+    GlobalTypeVar: "visit_global_type_var",
     TypeVar: "visit_type_var", IncompleteType: "visit_incomplete_type", TensorType: "visit_tensor_type", FuncType: "visit_func_type",
     TupleType: "visit_tuple_type", TypeRelation: "visit_type_relation", RefType: "visit_ref_type",
-    GlobalTypeVar: "visit_global_type_var", TypeCall: "visit_type_call",
+    TypeCall: "visit_type_call", TypeData: "visit_type_data",
 }  # fmt: skip
 
 
@@ -54,6 +56,8 @@ def _rebuild(self, t):
     new = map_parts(self.visit, t)
     if isinstance(t, TypeRelation):
         return TypeRelation(t.func, new["args"], t.num_inputs, t.attrs)
+    if isinstance(t, TypeData):
+        return TypeData(**new, constructors=t.constructors)
     return type(t)(**new) if new else t
 
 

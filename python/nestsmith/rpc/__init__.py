@@ -15,15 +15,6 @@ from .session import LocalSession, RPCSession
 from .tracker import TrackerSession, check_remote, connect, connect_tracker, request_remote
 
 __all__ = [
-    "Proxy",
-    "Server",
-    "LocalSession",
-    "RPCError",
-    "RPCSession",
-    "RPCSessionTimeoutError",
-    "TrackerSession",
-    "check_remote",
-    "connect",
-    "connect_tracker",
-    "request_remote",
-]
+    "Proxy", "Server", "LocalSession", "RPCError", "RPCSession", "RPCSessionTimeoutError", "TrackerSession", "check_remote", "connect",
+    "connect_tracker", "request_remote",
+]  # fmt: skip

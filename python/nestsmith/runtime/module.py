@@ -23,18 +23,9 @@ from .ndarray import NDArray
 from .timing import BenchmarkResult, evaluator, time_calls
 
 __all__ = [
-    "Module",
-    "OperatorModule",
-    "LibraryModule",
-    "SourceModule",
-    "StaticLibrary",
-    "BenchmarkResult",
-    "load_module",
-    "load_static_library",
-    "system_lib",
-    "enabled",
-    "register_loader",
-]
+    "Module", "OperatorModule", "LibraryModule", "SourceModule", "StaticLibrary", "BenchmarkResult", "load_module", "load_static_library",
+    "system_lib", "enabled", "register_loader",
+]  # fmt: skip
 
 _DEVICE_OF_KIND = {"c": 1, "cuda": 2, "opencl": 4}
 

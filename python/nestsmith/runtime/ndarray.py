@@ -11,18 +11,8 @@ from .device import Device, cpu
 from .device import device as _device
 
 __all__ = [
-    "NDArray",
-    "array",
-    "empty",
-    "from_dlpack",
-    "numpyasarray",
-    "device",
-    "context",
-    "cpu",
-    "cuda",
-    "gpu",
-    "opencl",
-]
+    "NDArray", "array", "empty", "from_dlpack", "numpyasarray", "device", "context", "cpu", "cuda", "gpu", "opencl",
+]  # fmt: skip
 
 from .device import context, cuda, gpu, opencl  # noqa: E402
 

@@ -31,25 +31,10 @@ from ...tir.expr import Expr, as_const_int
 from .entity import AnnotateEntity, OtherOption, OtherOptionEntity, ReorderEntity, SplitEntity
 
 __all__ = [
-    "AnnotateEntity",
-    "AnnotateSpace",
-    "Axis",
-    "ConfigEntity",
-    "ConfigSpace",
-    "FallbackConfigEntity",
-    "InstantiationError",
-    "OtherOption",
-    "OtherOptionEntity",
-    "OtherOptionSpace",
-    "ReorderEntity",
-    "ReorderSpace",
-    "SplitEntity",
-    "SplitSpace",
-    "TransformSpace",
-    "VirtualAxis",
-    "get_factors",
-    "get_pow2s",
-]
+    "AnnotateEntity", "AnnotateSpace", "Axis", "ConfigEntity", "ConfigSpace", "FallbackConfigEntity", "InstantiationError", "OtherOption",
+    "OtherOptionEntity", "OtherOptionSpace", "ReorderEntity", "ReorderSpace", "SplitEntity", "SplitSpace", "TransformSpace", "VirtualAxis",
+    "get_factors", "get_pow2s",
+]  # fmt: skip
 
 logger = logging.getLogger("autotvm")
 

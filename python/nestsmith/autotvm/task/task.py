@@ -16,18 +16,9 @@ from .dispatcher import ApplyConfig, DispatchContext
 from .space import ConfigSpace
 
 __all__ = [
-    "FlopCalculationError",
-    "MissingTask",
-    "Task",
-    "TaskTemplate",
-    "args_to_workload",
-    "compute_flop",
-    "create",
-    "deserialize_args",
-    "get_config",
-    "serialize_args",
-    "template",
-]
+    "FlopCalculationError", "MissingTask", "Task", "TaskTemplate", "args_to_workload", "compute_flop", "create", "deserialize_args",
+    "get_config", "serialize_args", "template",
+]  # fmt: skip
 
 logger = logging.getLogger("autotvm")
 

@@ -7,23 +7,9 @@ from ...target import Target
 from ...topi.util import get_const_int
 
 __all__ = [
-    "accumulate",
-    "bind",
-    "current_target",
-    "define_unrolling",
-    "extent",
-    "fetch",
-    "finish",
-    "grid3",
-    "grid_of_tiles",
-    "is_computed",
-    "largest_divisor",
-    "simd_lanes",
-    "apply_unrolling",
-    "spread",
-    "tag_of",
-    "unroll_within",
-]
+    "accumulate", "bind", "current_target", "define_unrolling", "extent", "fetch", "finish", "grid3", "grid_of_tiles", "is_computed",
+    "largest_divisor", "simd_lanes", "apply_unrolling", "spread", "tag_of", "unroll_within",
+]  # fmt: skip
 
 
 def current_target():

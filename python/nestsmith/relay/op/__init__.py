@@ -3,7 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..expr import above
+from ..expr import above, const  # noqa: F401  (as TVM has it here)
 from . import (
     annotation,
     blocks,

@@ -13,14 +13,7 @@ from .registry import FOLLOW, NEVER, REDUCE, call, norm_axis, register, tensor
 from .tensor import add, cast, check_type, exp, log, np_divide, sqrt, subtract
 from .transform import squeeze
 
-__all__ = [
-    "argmax",
-    "argmin",
-    "variance",
-    "mean_variance",
-    "std",
-    "logsumexp",
-]
+__all__ = ["argmax", "argmin", "variance", "mean_variance", "std", "logsumexp"]
 
 
 def real_axes(attrs, rank):

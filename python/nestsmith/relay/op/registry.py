@@ -13,21 +13,9 @@ from ..ty import TensorType
 from . import layout as layouts
 
 __all__ = [
-    "Op",
-    "get",
-    "register",
-    "call",
-    "ELEMWISE",
-    "BROADCAST",
-    "INJECTIVE",
-    "REDUCE",
-    "ANCHOR",
-    "TUPLE",
-    "OPAQUE",
-    "ALWAYS",
-    "FOLLOW",
+    "Op", "get", "register", "call", "ELEMWISE", "BROADCAST", "INJECTIVE", "REDUCE", "ANCHOR", "TUPLE", "OPAQUE", "ALWAYS", "FOLLOW",
     "NEVER",
-]
+]  # fmt: skip
 
 # Fusion classes, in the order in which they combine.
 ELEMWISE, BROADCAST, INJECTIVE, REDUCE, ANCHOR, TUPLE, OPAQUE = 0, 1, 2, 3, 4, 7, 8

@@ -6,25 +6,6 @@ from .passes import rand, run_infer_type, run_opt_pass
 from .temp_op_attr import TempOpAttr
 
 __all__ = [
-    "TempOpAttr",
-    "rand",
-    "run_infer_type",
-    "run_opt_pass",
-    "densenet",
-    "dcgan",
-    "dqn",
-    "inception_v3",
-    "layers",
-    "lstm",
-    "mlp",
-    "mobilenet",
-    "resnet",
-    "resnet_3d",
-    "squeezenet",
-    "vgg",
-    "Constant",
-    "HeNormal",
-    "Initializer",
-    "Xavier",
-    "create_workload",
-]
+    "TempOpAttr", "rand", "run_infer_type", "run_opt_pass", "densenet", "dcgan", "dqn", "inception_v3", "layers", "lstm", "mlp",
+    "mobilenet", "resnet", "resnet_3d", "squeezenet", "vgg", "Constant", "HeNormal", "Initializer", "Xavier", "create_workload",
+]  # fmt: skip

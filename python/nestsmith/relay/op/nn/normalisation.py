@@ -15,16 +15,8 @@ from ..tensor import add, check_type, divide, maximum, multiply, negative, sqrt,
 from ..transform import expand_dims, reshape
 
 __all__ = [
-    "bias_add",
-    "prelu",
-    "batch_norm",
-    "layer_norm",
-    "instance_norm",
-    "group_norm",
-    "l2_normalize",
-    "lrn",
-    "channel",
-]
+    "bias_add", "prelu", "batch_norm", "layer_norm", "instance_norm", "group_norm", "l2_normalize", "lrn", "channel",
+]  # fmt: skip
 
 
 def _bias_infer(attrs, types):

@@ -13,15 +13,8 @@ from ...ty import Any
 from ..layout import Layout, Plan, first, layout
 
 __all__ = [
-    "window_layout",
-    "SPATIAL",
-    "per_axis",
-    "paddings",
-    "layout_axes",
-    "check_window",
-    "window_out",
-    "product_type",
-]
+    "window_layout", "SPATIAL", "per_axis", "paddings", "layout_axes", "check_window", "window_out", "product_type",
+]  # fmt: skip
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 

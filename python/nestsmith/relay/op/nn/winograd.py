@@ -12,10 +12,8 @@ from ..registry import ANCHOR, NEVER, call, register, tensor
 from .util import layout_axes, window_out
 
 __all__ = [
-    "contrib_conv2d_winograd_weight_transform",
-    "contrib_conv2d_winograd_without_weight_transform",
-    "winograd_matrices",
-]
+    "contrib_conv2d_winograd_weight_transform", "contrib_conv2d_winograd_without_weight_transform", "winograd_matrices",
+]  # fmt: skip
 
 
 def _float_tensor(types, i):
