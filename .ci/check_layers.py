@@ -22,7 +22,7 @@ PYTHON = {
     "_ffi": 1, "script": 1, "compiling": 1, "contrib": 1, "runtime.device": 1, "tir": 1,
     "arith": 2, "target": 2, "te": 2,
     "runtime": 3, "topi": 3,
-    "cluster": 4, "contrib.graph_executor": 4, "contrib.nvcc": 4, "driver": 4, "nd": 4,
+    "cluster": 4, "contrib.cblas": 4, "contrib.graph_executor": 4, "contrib.nvcc": 4, "driver": 4, "nd": 4,
     "contrib.graph_runtime": 5, "contrib.debugger": 5, "rpc": 5, "relay": 5,
     "instrument": 7, "ir": 6, "transform": 6, "contrib.target": 6, "auto_scheduler": 6,
     "autotvm": 7,

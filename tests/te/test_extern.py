@@ -203,3 +203,19 @@ def test_numbers_of_buffers_are_checked(number):
     ):
         with pytest.raises(ValueError, match="no buffer has the number"):
             ask()
+
+
+def test_products_of_a_library_and_conditions():
+    from nestsmith.contrib import cblas
+
+    a, b = te.placeholder((3, 6), name="a"), te.placeholder((4, 6), name="b")
+    c = cblas.matmul(a, b, transb=True)
+    d = te.compute(c.shape, lambda i, j: c[i, j] + 1.0, name="d")
+    np.testing.assert_allclose(run([d], [a, b], [X[:3], X])[0], X[:3] @ X.T + 1, 1e-5)
+    n = te.var("n")
+    assert te.SpecializedCondition.current() is None
+    with te.SpecializedCondition(n > 4) as outer, te.SpecializedCondition([n % 8 == 0, n > 0]) as inner:
+        assert te.SpecializedCondition.current() is inner and len(inner.clauses) == 2 and len(outer.clauses) == 1
+    assert te.SpecializedCondition.current() is None
+    with pytest.raises(ValueError, match="is no condition"):
+        te.SpecializedCondition(n)

@@ -17,7 +17,7 @@ from .operation import compute, placeholder, reduce_axis, size_var, thread_axis,
 from .scan import ScanOp, create_prim_func, scan
 from .schedule import AXIS_SEPARATOR, InferBound, Schedule, Stage, create_schedule
 from .scope import scratch
-from .tag import tag_scope
+from .tag import SpecializedCondition, tag_scope
 
 _SUBMODULES = ("autodiff", "hybrid", "tensor", "tensor_intrin")
 _THERE = {"HybridOp": "hybrid", "gradient": "autodiff", "decl_tensor_intrin": "tensor_intrin"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextvars
 import functools
 
+from ..tir.expr import const
+
 _current: contextvars.ContextVar = contextvars.ContextVar("nestsmith_tag", default=None)
 
 
@@ -33,6 +35,33 @@ class tag_scope:
                 return f(*args, **kwargs)
 
         return tagged
+
+
+class SpecializedCondition:
+    """``with SpecializedCondition([n % 8 == 0]):`` conditions that what is made inside may rely on; `current` tells them.
+
+    Raises ValueError for what is no condition.
+    """
+
+    _inside: contextvars.ContextVar = contextvars.ContextVar("nestsmith_conditions", default=())
+
+    def __init__(self, conditions):
+        self.clauses = [const(c) for c in (conditions if isinstance(conditions, (list, tuple)) else [conditions])]
+        for c in self.clauses:
+            if c.dtype != "bool":
+                raise ValueError(f"SpecializedCondition: {c} is no condition")
+
+    def __enter__(self):
+        self._inside.set((*self._inside.get(), self))
+        return self
+
+    def __exit__(self, *exc):
+        self._inside.set(self._inside.get()[:-1])
+
+    @classmethod
+    def current(cls):
+        """The innermost one, or None."""
+        return (cls._inside.get() or (None,))[-1]
 
 
 def current_tag():

@@ -5,40 +5,7 @@ from __future__ import annotations
 from .. import _core
 from .._core import EqualOp, Expr, IterVar  # noqa: F401
 from .any import Any  # noqa: F401
-from .nodes import (  # noqa: F401  (TVM's places)
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
-    Add,
-    And,
-    Broadcast,
-    Call,
-    Cast,
-    CommReducer,
-    Div,
-    FloatImm,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    Let,
-    Max,
-    Min,
-    Mod,
-    Mul,
-    Not,
-    Or,
-    PrimExpr,
-    ProducerLoad,
-    Ramp,
-    Reduce,
-    Select,
-    StringImm,
-    Sub,
-    Var,
-)  # fmt: skip
+from .nodes import *  # noqa: F403  (TVM's places)
 
 
 class Range:

@@ -9,6 +9,12 @@ from __future__ import annotations
 from .. import _core, error, structure
 from .._core import Expr
 
+__all__ = [
+    "EQ", "GE", "GT", "LE", "LT", "NE", "Add", "And", "Broadcast", "Call", "Cast", "CommReducer", "Div", "FloatImm", "FloorDiv", "FloorMod",
+    "IntImm", "IterVar", "Let", "Max", "Min", "Mod", "Mul", "Not", "Or", "PrimExpr", "ProducerLoad", "Ramp", "Reduce", "Select", "StringImm",
+    "Sub", "Var",
+]  # fmt: skip
+
 PrimExpr = Expr
 
 
