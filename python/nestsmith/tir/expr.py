@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import _core
-from .._core import EqualOp, Expr, IterVar  # noqa: F401
+from .._core import EqualOp, Expr  # noqa: F401
 from .any import Any  # noqa: F401
 from .nodes import *  # noqa: F403  (TVM's places)
 
