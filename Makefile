@@ -82,7 +82,7 @@ test-tenth: setup
 # A sample of tests/sweep, another one with each commit, for MINUTES: the number of results compared, and of differences
 sweep: setup
 	@$(MAKE) --no-print-directory -s -j2 ext
-	@.ci/timed "sweep $(TENTH)" $(PY) tests/sweep/run.py --no-scripts --minutes $(MINUTES) --seed $(TENTH)
+	@.ci/timed "sweep $(TENTH)" $(PY) tests/sweep/run.py --no-scripts --chunk 6 --minutes $(MINUTES) --seed $(TENTH)
 # TVM's own unit tests, with the package's name replaced: PEER is a checkout of TVM v0.14, or an archive of its tests
 PEER ?=
 peer-tests: setup

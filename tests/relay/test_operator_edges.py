@@ -59,6 +59,8 @@ CASES = {
     "i0e": (S.i0e, [double(*X, 1.7976931348623157e308)], [*exact(lambda x: M.besseli(0, x) * M.exp(-x), X), 2.9754474593159e-155], 64),
     "i1": (S.i1, [double(*X, 1.7976931348623157e308, -0.0)], [*exact(lambda x: M.besseli(1, x), X), inf, 0.0], 64),
     "chebyshev": (S.chebyshev_polynomial_t, [double(0.0, 0.5, -2.0), double(1.0, 3.0, 4.0)], [0.0, -1.0, 97.0], 0),
+    "inv": (lambda x: torch.linalg.inv(x).isfinite().sum(), [double(1.0, 2.0, 2.0, 4.0).reshape(2, 2)], 0, 0),
+    "cholesky": (lambda x: torch.linalg.cholesky_ex(x)[0][1, 1], [double(1.0, 2.0, 2.0, 1.0).reshape(2, 2)], nan, 0),
     "any": (lambda x: torch.any(x, 0), [torch.tensor([0, 3], dtype=torch.uint8)], 1, 0),
     "logsumexp": (lambda x: torch.logsumexp(x, 0), [half(-inf).reshape(())], -inf, 0),
     "addmv": (lambda c, a, b: torch.addmv(c, a, b, beta=0.5, alpha=0.5), [half(*[-100.0] * 4), ONES, ONES[0]], [38350.0] * 4, 1),

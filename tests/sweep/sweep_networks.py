@@ -106,7 +106,7 @@ def _schedules(way, mod, target):
 # ---- comparing ----
 
 
-Found = collections.namedtuple("Found", "name way fill what together apart")  # what a row of the table is asked
+Found = collections.namedtuple("Found", "name way fill what together apart odd")  # what a row of the table is asked
 
 
 def _moved(t, g):
@@ -255,7 +255,8 @@ class Chunk:
         return self.apart[id(c), fill]
 
     def report(self, c, fill, tensors, what, detail, apart=False):
-        found = Found(str(c), self.way, fill, what, c.together, apart)
+        odd = any(t.is_floating_point() and not bool(t.isfinite().all()) for t in tensors)
+        found = Found(str(c), self.way, fill, what, c.together, apart, odd)
         covered = row(found)
         if covered:
             self.covered.append((covered, *found[:4]))

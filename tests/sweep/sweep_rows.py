@@ -21,7 +21,7 @@ def _matrices(d):
 
 def _odd(d):
     """There are infinities or NaN among the inputs."""
-    return "NaN" in d.fill or "infinit" in d.fill or d.fill == "special"
+    return d.odd
 
 
 def _far(d):
@@ -49,7 +49,7 @@ ROWS = {
     "Matrices": _matrix_without_factor,
     "Checks of values": lambda d: _of(*CHECKED)(d) and _unchecked(d),
     "Extremes in ONNX": lambda d: d.name.startswith("onnx.") and _of(*EXTREMES, "Arg", "TopK", "Hardmax")(d) and _odd(d),
-    "Casts to integers": lambda d: d.what.startswith("integers") and (_odd(d) or d.fill == "huge") and _of(*QUANTIZED)(d),
+    "Casts to integers": lambda d: d.what.startswith("integers") and (_odd(d) or d.fill in ("huge", "special")) and _of(*QUANTIZED)(d),
 }
 
 
