@@ -228,6 +228,21 @@ def test_a_file_that_changes_later(tmp_path):
     assert (y.numpy() == 3).all()
 
 
+@pytest.mark.parametrize("name", ["net.so", "net.tar"])
+def test_an_export_that_fails_leaves_what_was_there(name, tmp_path, monkeypatch):
+    path = tmp_path / name
+    operator().export_library(str(path))
+    before = path.read_bytes()
+
+    def full(path):
+        raise OSError(28, "No space left on device", path)
+
+    monkeypatch.setattr(library, "seal", full)
+    with pytest.raises(OSError, match="No space left"):
+        operator(add=3).export_library(str(path))
+    assert path.read_bytes() == before and os.listdir(tmp_path) == [name]
+
+
 def test_exported_operators_are_the_tuned_programs(tmp_path):
     """Compiled with the same flags: for this processor, or for the one that the target names."""
     for target in ("llvm", "llvm -mcpu=x86-64") if platform.machine() == "x86_64" else ("llvm",):

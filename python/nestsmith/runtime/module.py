@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import pathlib
@@ -441,6 +442,22 @@ def _compiled(stem, blob, source, target, fcompile, engine, own):
     return stem + ".o"
 
 
+@contextlib.contextmanager
+def _whole(path, own):
+    """Where a file is written that is to be whole or not there: beside it, under a name that becomes its own at the end. Other people's
+    compilers (not `own`) and what is no plain file get the path itself."""
+    if not own or os.path.islink(path) or (os.path.exists(path) and not os.path.isfile(path)):
+        yield path
+        return
+    beside = f"{path}.part-{os.getpid()}"
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        if os.path.exists(beside):
+            os.unlink(beside)
+
+
 def export_blob(
     file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, engine=None, own="", **kwargs
 ):
@@ -457,9 +474,10 @@ def export_blob(
         pathlib.Path(work.relpath(library.MEMBER)).write_bytes(library.ROOM)
         objects.insert(0, work.relpath(library.MEMBER))
     out = file_name if not file_name.endswith(".tar") or form == "tar" else file_name[:-4]
-    fcompile(out, objects + list(addons or []), **kwargs)
-    if os.path.isfile(out):
-        library.seal(out)
+    with _whole(out, fcompile in (tar.tar, cc.create_shared)) as into:
+        fcompile(into, objects + list(addons or []), **kwargs)
+        if os.path.isfile(into):
+            library.seal(into)
 
 
 class LibraryModule(OperatorModule):
