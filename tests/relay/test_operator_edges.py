@@ -71,6 +71,7 @@ CASES = {
     "adaptive_max_pool": (lambda x: F.adaptive_max_pool1d(x, 4, return_indices=True)[1], [WINDOW], [[[0, 2, 4, 4]]], 0),
     "bilinear": (F.bilinear, [double(inf, 1.0)[None], double(2.0, 3.0)[None], torch.ones(1, 2, 2).double()], [[inf]], 0),
     "poisson": (lambda x, t: F.poisson_nll_loss(x, t, False, True, reduction="sum"), [half(*[1e4] * 9)] * 2, 9 * 0.5 * math.log(2e4 * math.pi), 2),
+    "poisson of int": (F.poisson_nll_loss, [torch.tensor([1, 2]), torch.tensor([3, 4])], (math.e - 3 + math.e**2 - 8) / 2, 8),
     "batch_norm": (
         lambda x: F.batch_norm(x, None, None, training=True), [torch.tensor([[1e4], [10001.0], [10002.0]])], [[-1.5**0.5], [0.0], [1.5**0.5]], 100),
 }  # fmt: skip

@@ -331,7 +331,7 @@ def _log_softmax(x, dim, dtype=None):
 # ---- losses ----
 
 
-@aten("poisson_nll_loss", types=Types("x target", "eps", wide="eps", steps=True))
+@aten("poisson_nll_loss", types=Types("x target", "eps", real=True, wide="eps", steps=True))
 def _poisson_nll_loss(x, target, log_input, full, eps, reduction):
     """In float32 from end to end, for its terms cancel: PyTorch's reductions are none, mean and sum."""
     s = lambda v: c.scalar(v, x)  # noqa: E731
