@@ -102,3 +102,27 @@ def test_executors_and_their_options():
     for name, options, said in (("woof", {}, "not defined"), ("graph", {"woof": 1}, "not available"), ("aot", {"interface-api": 1}, "type")):
         with pytest.raises(ns.TVMError, match=said):
             kind(name, options)
+
+
+def test_small_constants_inside_of_kernels_and_where_fusion_stops():
+    x = X("x", 4, 6)
+    table = np.array([[5, 0, 3], [1, 1, 2]], "int32")
+    net = relay.Function([x], relay.take(relay.annotation.stop_fusion(relay.exp(x)), relay.const(table), axis=1))
+    with ns.transform.PassContext(opt_level=3, config={"relay.FuseOps.link_params": True}):
+        mod = transform.FuseOps()(transform.InferType()(IRModule.from_expr(net)))
+        kernels = [e.op.body.op_name for e in relay.expr.post_order(mod["main"].body) if isinstance(e, relay.Call)]
+        assert kernels == ["exp", "take"] and len(mod["main"].body.args) == 1
+        lib = relay.build(IRModule.from_expr(net), "llvm")
+    run = ns.contrib.graph_executor.GraphModule(lib["default"](ns.cpu(0)))
+    data = rng.random((4, 6), "float32")
+    run.set_input("x", data)
+    run.run()
+    np.testing.assert_allclose(run.get_output(0).numpy(), np.exp(data)[:, table], rtol=1e-6)
+
+
+def test_a_dimension_that_is_known_at_the_run_is_squeezed():
+    x = relay.var("x", relay.TensorType((relay.Any(), 3), "float32"))
+    run = relay.create_executor("vm", IRModule.from_expr(relay.Function([x], relay.squeeze(x, [0])))).evaluate()
+    np.testing.assert_array_equal(run(np.ones((1, 3), "float32")).numpy(), np.ones(3))
+    with pytest.raises(ValueError, match="has not extent 1"):
+        run(np.ones((2, 3), "float32"))

@@ -6,7 +6,7 @@ alone, so that extraction and build always agree.
 
 from __future__ import annotations
 
-from .. import te, topi
+from .. import te, tir, topi
 from ..error import OpNotImplemented
 from ..topi.naming import naming, placeholder_name
 from .expr import Call, Constant, Tuple, TupleGetItem, Var, post_order
@@ -64,10 +64,26 @@ def _value(t, name):
     return [_placeholder(f, name) for f in t.fields] if isinstance(t, TupleType) else _placeholder(t, name)
 
 
-def _scalar(constant):
-    if constant.data.ndim:
-        raise NotLowerable("a tensor constant inside a fused function")
-    return topi.scalar_const(constant.numbers.item(), constant.checked_type.dtype)
+_MOST_INSIDE = 16  # elements of a constant in a kernel's text
+
+
+def _constant(constant):
+    """A constant inside of a function: a number, or a few of them chosen by their place."""
+    dtype, values = constant.checked_type.dtype, constant.numbers.reshape(-1).tolist()
+    if not constant.data.ndim:
+        return topi.scalar_const(values[0], dtype)
+    if not 0 < len(values) <= _MOST_INSIDE:
+        raise NotLowerable(f"a constant of {len(values)} elements inside a fused function; there may be {_MOST_INSIDE}")
+
+    def element(*index):
+        place, out = tir.const(0, "int32"), tir.const(values[-1], dtype)
+        for i, n in zip(index, constant.data.shape):
+            place = place * n + i
+        for k, v in reversed(list(enumerate(values[:-1]))):
+            out = tir.Select(place.equal(k), tir.const(v, dtype), out)
+        return out
+
+    return te.compute(constant.data.shape, element, name="constant")
 
 
 def _apply(call, inputs, target, instead=None):
@@ -104,7 +120,7 @@ def _lower(func, target, instead):
         if isinstance(e, Var):
             continue
         if isinstance(e, Constant):
-            env[id(e)] = _scalar(e)
+            env[id(e)] = _constant(e)
         elif isinstance(e, Tuple):
             env[id(e)] = [env[id(f)] for f in e.fields]
         elif isinstance(e, TupleGetItem):
@@ -145,7 +161,7 @@ def refusal(failed, target):
             if not isinstance(e, Call):
                 continue
             try:
-                inputs = [_scalar(a) if isinstance(a, Constant) else _value(a.checked_type, "x") for a in e.args]
+                inputs = [_constant(a) if isinstance(a, Constant) else _value(a.checked_type, "x") for a in e.args]
                 _apply(e, inputs, target)
             except ValueError as err:
                 calls, why = found.get(e.op_name, (0, str(err)))

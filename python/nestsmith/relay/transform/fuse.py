@@ -371,6 +371,8 @@ class _Builder:
         e = n.expr
         if isinstance(e, (Var, Constant, GlobalVar)):
             return e
+        if isinstance(e, Call) and e.op_name == "annotation.stop_fusion":  # has done its duty
+            return self.out[id(e.args[0])]
         whole = n.root() is n  # the last node of its group
         if isinstance(e, Call) and e.op_name:
             return self.make(e) if whole else None
