@@ -101,3 +101,15 @@ def test_module_of_functions():
     m = testing.FrontendTestModule()
     m["double"] = lambda x: 2 * x
     assert m["double"](4) == 8 and nestsmith.get_global_func("testing.echo")(3, 4) == 3
+
+
+def test_importers_note_where_operators_come_from_unless_they_are_told_not_to():
+    import torch
+
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()).eval()
+    spans = []
+    for context in (testing.enable_span_filling(), testing.disable_span_filling()):
+        with context:
+            mod, _ = nestsmith.relay.frontend.from_pytorch(torch.jit.trace(net, torch.zeros(1, 3)), [("x", (1, 3))])
+        spans.append([e.span for e in nestsmith.relay.expr.post_order(mod["main"].body) if isinstance(e, nestsmith.relay.Call)])
+    assert len(spans[0]) == len(spans[1]) > 1 and all(spans[0]) and not any(spans[1])

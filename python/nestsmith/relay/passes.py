@@ -31,6 +31,7 @@ _CONFIGS = {
     "relay.FuseOps.pools": "bool: a convolution in Winograd's tiles takes in the 2x2 pool that only reads it (NHWC, GPUs)",
     "relay.FuseOps.link_params": "bool: constants stay inside the fused functions",
     "relay.fallback_device_type": "int: accepted and ignored",
+    "relay.frontend.fill_span": "bool: importers note on what they make which part of the model it is of (default True)",
     "relay.ToMixedPrecision.early_casts": "bool: ToMixedPrecision casts what is reshaped before it is",
     "relay.ToMixedPrecision.keep_orig_output_dtype": "bool: results of ToMixedPrecision keep their type",
     "relay.ext.layout": "str: layout of convolutions in task extraction and build ('' keeps the model's)",

@@ -20,11 +20,13 @@ from ..error import TVMError
 from ..registry import get_global_func, register_func
 from ..runtime import Module, device, enabled
 from ..te import create_schedule
+from ..transform import PassContext
 
 __all__ = [
     "DEFAULT_TEST_TARGETS", "Feature", "FrontendTestModule", "IS_IN_CI", "SKIP_SLOW_TESTS", "TVMError", "after_initializer", "assert_allclose",
     "assert_prim_expr_equal", "call_cpp_ffi", "call_cpp_py_ffi", "call_py_ffi", "check_bool_expr_is_true", "check_numerical_grads",
-    "device_enabled", "device_test", "echo", "enabled_targets", "exclude_targets", "fast_summation", "fixture", "identity_after", "identity_cpp",
+    "device_enabled", "device_test", "disable_span_filling",
+    "echo", "enable_span_filling", "enabled_targets", "exclude_targets", "fast_summation", "fixture", "identity_after", "identity_cpp",
     "initializer", "is_ampere_or_newer", "known_failing_targets", "main", "nop", "object_use_count", "parameter", "parameters",
     "parametrize_targets", "register_ffi", "requires_cuda_compute_version", "requires_nvcc_version", "requires_package", "skip_if_32bit",
     "skip_parameterizations", "slow_summation", "terminate_self", "timeout_job", "xfail_parameterizations",
@@ -88,6 +90,16 @@ def check_numerical_grads(function, input_values, grad_values, function_value=No
         off, bound = np.linalg.norm(given - slopes), atol * np.sqrt(slopes.size) + rtol * np.linalg.norm(given)
         if not off <= bound:
             raise AssertionError(f"gradient of {name}: {off} from the slopes (in Euclidean norm), where {bound} is allowed:\n{given}\nand\n{slopes}")
+
+
+def enable_span_filling():
+    """A context in which importers note on what they make which part of the model it is of, as they do anyway."""
+    return PassContext(config={"relay.frontend.fill_span": True})
+
+
+def disable_span_filling():
+    """A context in which importers note nothing of that kind: the span of what they make is empty."""
+    return PassContext(config={"relay.frontend.fill_span": False})
 
 
 def assert_prim_expr_equal(lhs, rhs):

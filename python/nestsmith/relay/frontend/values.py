@@ -17,6 +17,7 @@ from ...error import OpNotImplemented
 from .. import budget
 from ..expr import Call, Constant, Expr, Tuple, TupleGetItem, TupleWrapper, Var, children, const
 from ..infer import infer_type
+from ..passes import PassContext
 from ..transform.fold_constant import fold
 
 __all__ = ["Node", "Unsupported", "arange", "array", "dtype_of", "filled", "folded", "integers", "known", "named", "rank_of", "repeated", "shape_of"]
@@ -208,7 +209,8 @@ class Unsupported:
 
 def named(results, label):
     """`results` of a converter; the calls in them that are new know the node of the model that they come from."""
-    todo, label = [r for r in results if isinstance(r, Expr)], check.printable(label, lines=False)
+    filled = PassContext.current().config.get("relay.frontend.fill_span", True)
+    todo, label = [r for r in results if isinstance(r, Expr)], check.printable(label, lines=False) if filled else ""
     while todo:
         e = todo.pop()
         if e.span is None and isinstance(e, (Call, Tuple, TupleGetItem)):
