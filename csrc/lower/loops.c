@@ -151,19 +151,24 @@ static Stmt *guard(IrCtx *c, const Preds *p, Stmt *s) {
 
 /* ---- bodies ---- */
 
-/* An expression of the op's body in terms of loop variables and buffers. */
-static ExprId localize(Nest *n, const ExprId *val, ExprId e) {
+/* Root axes by the loops around; returns how many are known. */
+static int sub_of(Nest *n, const ExprId *val, VarSub sub[2 * LOW_MAX_RANK]) {
   const Stage *st = n->st;
-  VarSub sub[2 * LOW_MAX_RANK];
   int k = 0;
-  for (int i = 0; i < st->n_root && k < NS_COUNT(sub); i++) {
+  for (int i = 0; i < st->n_root && k < 2 * LOW_MAX_RANK; i++) {
     const TeOp *op = st->op;
     VarId v = i < st->n_root_data ? op->axis[i].var : op->red[i - st->n_root_data].var;
     if (!val[i]) continue;
     DType t = ir_var_info(n->l->c, v)->type;
     sub[k++] = (VarSub){v, dtype_eq(t, ir_type(n->l->c, val[i])) ? val[i] : ex_cast(n->l->c, t, val[i])};
   }
-  return low_loads(n->l->c, ex_subst(n->l->c, e, k, sub), &n->l->buf_of, st->op->name, 0);
+  return k;
+}
+/* An expression of the op's body in terms of loop variables and buffers. */
+static ExprId localize(Nest *n, const ExprId *val, ExprId e) {
+  VarSub sub[2 * LOW_MAX_RANK];
+  int k = sub_of(n, val, sub);
+  return low_loads(n->l->c, ex_subst(n->l->c, e, k, sub), &n->l->buf_of, n->st->op->name, 0);
 }
 /* ---- the user's own condition on the final store (set_store_predicate) ---- */
 typedef struct {
@@ -235,9 +240,11 @@ typedef struct {
 } RedBody;
 static RedBody reduce_body(Nest *n, const ExprId *val) {
   IrCtx *c = n->l->c;
+  VarSub at[2 * LOW_MAX_RANK];
   RedBody b = {0};
   b.red = ir_reduce(c, stage_body(n)[0]);
-  b.op = ir_reducer(c, b.red->reducer);
+  b.op = ir_reducer(c, te_reducer_at(c, b.red->reducer, sub_of(n, val, at), at));
+  b.red = ir_reduce(c, stage_body(n)[0]);
   b.k = b.op->n;
   if (b.k > 8 || b.k != n->st->op->n_out)
     fail(n->l, n->st, "a reduction must store each of its (at most 8) components");

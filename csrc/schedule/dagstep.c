@@ -186,6 +186,11 @@ static Layout cache_layout(State *s, Stage *st) {
 
 static ExprId cached_body(IrCtx *c, ExprId body, const Layout *l) {
   ExprId e = ex_subst(c, body, l->sub.len, l->sub.at);
+  if (ir_kind(c, e) == IR_REDUCE) {
+    IrReduce r = *ir_reduce(c, e);
+    r.reducer = te_reducer_at(c, r.reducer, l->sub.len, l->sub.at);
+    if (r.reducer != ir_reduce(c, e)->reducer) e = ex_reduce(c, r);
+  }
   if (!l->check) return e;
   if (ir_kind(c, e) != IR_REDUCE) {
     DType t = ir_type(c, e);

@@ -13,6 +13,24 @@ TeOp *te_op_with_body(IrCtx *c, const TeOp *op, const ExprId *body) {
   return made;
 }
 
+static bool put(IrCtx *c, int k, const ExprId **list, int n, const VarSub *sub) {
+  ExprId *out = arena_array(ir_arena(c), ExprId, k + 1);
+  bool other = false;
+  for (int i = 0; *list && i < k; i++) {
+    out[i] = ex_subst(c, (*list)[i], n, sub);
+    other |= out[i] != (*list)[i];
+  }
+  if (other) *list = out;
+  return other;
+}
+ReducerId te_reducer_at(IrCtx *c, ReducerId r, int n, const VarSub *sub) {
+  IrReducer x = *ir_reducer(c, r);
+  bool other = put(c, x.n, &x.result, n, sub);
+  other |= put(c, x.n, &x.identity, n, sub);
+  other |= put(c, x.n, &x.code, n, sub);
+  return other ? ir_reducer_new(c, x) : r;
+}
+
 typedef struct {
   TensorId from, to;
   const TeOp *op;

@@ -151,6 +151,8 @@ char *te_workload_key(IrCtx *c, const TeDag *d);          /* 01 §3.3 */
 
 /* ---- rewriting operations (used by CHR/CHW/RF/inline/layout rewrite) ---- */
 TeOp *te_op_with_body(IrCtx *c, const TeOp *op, const ExprId *body); /* same name, axes, tag, attrs; new tensors */
+/* A reducer whose expressions use variables of the operation (axes), with values for them; itself if they use none. */
+ReducerId te_reducer_at(IrCtx *c, ReducerId r, int n, const VarSub *sub);
 ExprId te_replace_tensor(IrCtx *c, ExprId e, TensorId from, TensorId to);
 /* Each read of op's tensors becomes its body: op->body, or one that computes the same. */
 ExprId te_inline_reads(IrCtx *c, ExprId e, const TeOp *op, const ExprId *body);

@@ -293,3 +293,28 @@ def test_normalisation():
     x, g, b = data(2, 5, 8), data(8), data(8)
     same(run(nn.layer_norm, x, g, b), F.layer_norm(T(x), (8,), T(g), T(b)), exact=False)
     same(run(lambda a, c: nn.bias_add(a, c, 1), x, data(5)), x + data(5)[:, None])
+
+
+def test_a_reducer_that_knows_an_axis():
+    import nestsmith
+    from nestsmith import te
+
+    x = te.placeholder((10,), name="x")
+
+    def row(n):
+        k = te.reduce_axis((0, n + 1))
+        first = lambda t: nestsmith.tir.Select(n > 1, nestsmith.tir.const(0, t), n.astype(t))  # noqa: E731
+        return te.comm_reducer(lambda a, b: te.max(a + b, n.astype("float32")), first)(x[k], axis=k)
+
+    y = te.compute((10,), row, name="y")
+    given, want = np.random.default_rng(0).random(10, "float32"), []
+    for n in range(10):
+        total = 0.0 if n > 1 else n
+        for k in range(n + 1):
+            total = max(total + given[k], n)
+        want.append(total)
+    for change in (lambda s: s[y].split(y.op.axis[0], 4), lambda s: s.cache_write(y, "local")):
+        s, out = te.create_schedule(y.op), nestsmith.nd.empty((10,))
+        change(s)
+        nestsmith.build(s, [x, y])(nestsmith.nd.array(given), out)
+        np.testing.assert_allclose(out.numpy(), want, rtol=1e-5)
