@@ -148,3 +148,41 @@ def test_norms_far_from_zero(guess):
     for name, got, own, want in zip(NORMS, ours, theirs, exact):
         off, most = ((x.double() - want).abs().max() for x in (got, own))
         assert off <= 2 * most + 4 * 2.0**-23 * want.abs().max(), (name, float(off), float(most))
+
+
+def onnx_norms(inputs):
+    """A model with a normalisation of each input."""
+    onnx = pytest.importorskip("onnx")
+    make = onnx.helper
+    nodes, weights = [], []
+    for k, (op, _, sizes, more) in enumerate(ONNX_NORMS):
+        names = [f"x{k}", f"one{k}", f"zero{k}"][: 1 + len(sizes)]
+        weights += [onnx.numpy_helper.from_array(np.full(n, v, "float32"), name) for n, v, name in zip(sizes, (1, 0), names[1:])]
+        nodes.append(make.make_node(op, names, [f"y{k}"], **more))
+    values = lambda letter: [make.make_tensor_value_info(f"{letter}{k}", 1, x.shape) for k, x in enumerate(inputs)]  # noqa: E731
+    graph = make.make_graph(nodes, "norms", values("x"), values("y"), weights)
+    return make.make_model(graph, opset_imports=[make.make_opsetid("", 23)], ir_version=10)
+
+
+# Operator, shape, sizes of its scale and bias, attributes; the place of PyTorch's in NORMS is that of the same shape.
+ONNX_NORMS = (
+    ("LayerNormalization", (6, 300), (300, 300), {}),
+    ("LayerNormalization", (2, 8, 6, 10), ((8, 6, 10), (8, 6, 10)), {"axis": 1}),
+    ("GroupNormalization", (2, 8, 6, 10), (8, 8), {"num_groups": 4}),
+    ("InstanceNormalization", (2, 5, 9, 8), (5, 5), {}),
+    ("MeanVarianceNormalization", (16, 5, 4, 4), (), {}),
+    ("RMSNormalization", (6, 300), (300,), {}),
+)
+SAME = ("layer", "layer, over three axes", "group", "instance", "batch", "rms")
+
+
+def test_norms_of_onnx_far_from_zero():
+    g = torch.Generator().manual_seed(3)
+    inputs = [1e4 + torch.randn(shape, generator=g) for _, shape, _, _ in ONNX_NORMS]
+    ours = ns.compile(onnx_norms(inputs), target="llvm", verbose=0, guess=False)(*inputs)
+    for name, x, got in zip(SAME, inputs, ours):
+        norm = NORMS[name][0]
+        theirs, exact = norm(x), norm(x.double())
+        least = 4 * torch.finfo(torch.float32).eps * exact.abs().max()
+        most = max(2 * (theirs.double() - exact).abs().max(), least)
+        assert (torch.as_tensor(got).double() - exact).abs().max() <= most, name
