@@ -219,3 +219,13 @@ def test_products_of_a_library_and_conditions():
     assert te.SpecializedCondition.current() is None
     with pytest.raises(ValueError, match="is no condition"):
         te.SpecializedCondition(n)
+
+
+def test_the_text_of_clang():
+    from nestsmith.contrib import clang
+
+    if not clang.find_clang(required=False):
+        pytest.skip("there is no clang")
+    assert "define" in clang.create_llvm('extern "C" int f(int a) { return a + 1; }')
+    with pytest.raises(RuntimeError, match="failed:"):
+        clang.create_llvm("int f( {")

@@ -3,4 +3,6 @@ can be imported."""
 
 from . import tir
 
-__all__ = ["tir"]
+__all__ = ["ir_module", "tir"]
+
+ir_module = tir.prim_func  # takes a class and refuses its uses
