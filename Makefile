@@ -217,7 +217,7 @@ ctest-tsan:
 FUZZ_SECONDS ?= 20
 FUZZ_CC ?= clang
 FUZZ := $(BUILD)/fuzz
-FUZZ_OBJ := $(patsubst %.c,$(FUZZ)/%.o,$(filter csrc/base/% csrc/ir/% csrc/te/% csrc/schedule/% csrc/program/% csrc/device/% csrc/graph/% csrc/compile/% csrc/measure/% \
+FUZZ_OBJ := $(patsubst %.c,$(FUZZ)/%.o,$(filter csrc/base/% csrc/ir/% csrc/te/% csrc/schedule/% csrc/program/% csrc/device/% csrc/graph/% csrc/rt/% csrc/compile/% csrc/measure/% \
   csrc/runner/%,$(SRC)))
 FUZZ_FLAGS := $(CFLAGS) -fsanitize=address,undefined -fno-sanitize-recover=all
 fuzz: $(patsubst tests/fuzz/fuzz_%.c,$(FUZZ)/%,$(wildcard tests/fuzz/fuzz_*.c))

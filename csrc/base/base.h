@@ -140,6 +140,7 @@ bool json_whole(const struct cJSON *v, int64_t lo, int64_t hi); /* is it a whole
 /* ---- digests (digest.c) ---- */
 void md5_hex(const void *p, size_t n, char out[33]);    /* of workload keys, and names in caches */
 void sha256_hex(const void *p, size_t n, char out[65]); /* of files */
+uint64_t sum64(const void *p, size_t n); /* a checksum at the speed of memory, against damage alone; of sections of model files */
 
 /* ---- random numbers (rng.c): xoshiro256**, one per worker, split by splitmix64 ---- */
 typedef struct { uint64_t s[4]; } Rng;

@@ -160,6 +160,15 @@ const void *object_variable(const void *image, size_t n, const char *name, size_
   return NULL;
 }
 
+bool object_runs(const void *image, size_t n) {
+  Image m;
+  size_t len;
+  char missing[16];
+  if (!open_image(&m, image, n) || (HERE != EM_NONE && m.head.e_machine != HERE)) return false;
+  const char *list = object_variable(image, n, ISA_NOTE, &len);
+  return !list || !len || list[len - 1] || !isa_missing(list, missing, sizeof missing);
+}
+
 const char *lib_symbols(void *lib, int n, const LibSymbol *table, void *api) {
   const char *missing = NULL;
   for (int i = 0; i < n; i++) {

@@ -14,6 +14,8 @@
 /* Raises NS_ERR_VALUE if the bytes are no whole shared object, NS_ERR_RUNTIME if this machine cannot run it. what: its
  * name in messages. Nothing is promised of code that somebody changed: checksums are the business of who keeps the file. */
 void object_check(Err *e, const void *image, size_t n, const char *what);
+/* Whether it is a shared object for this machine and processor. Any bytes will do. */
+bool object_runs(const void *image, size_t n);
 /* The bytes of an exported variable; NULL if there is none, or it does not lie in the file. Any bytes will do. */
 const void *object_variable(const void *image, size_t n, const char *name, size_t *size);
 

@@ -1,4 +1,4 @@
-/* graph: from a network that is compiled to one that runs: the storage plan, the graph file, the parameter file and the
+/* graph: from a network that is compiled to one that runs: the storage plan, the graph file and the
  * executor, which replays a CUDA graph of the whole network. It knows nothing of tuning or of loops. Spec 08 §6, 05 §5.
  */
 #ifndef NS_GRAPH_H
@@ -76,18 +76,6 @@ typedef struct {
   int32_t n, *behind;  /* steps */
 } GraphStep;
 void graph_branches(Arena *a, const Graph *g, int n_steps, GraphStep *step);
-
-/* ---- parameter file (params.c) ---- */
-typedef struct {
-  const char *name, *dtype;
-  int32_t rank;
-  const int64_t *shape;
-  int64_t bytes;
-  const void *data;
-} GraphParam;
-int64_t params_dtype_bytes(const char *dtype); /* of an element; 0: no such type */
-void params_write(StrBuf *out, int n, const GraphParam *p);
-GraphParam *params_read(Arena *a, const void *data, size_t size, int *n); /* .data points into `data` */
 
 /* ---- executor (exec.c) ----
  * Opaque; the graph, the device, the modules and what is shared must outlive it. All calls raise on e. Its memory is zero

@@ -51,7 +51,8 @@ const NetworkFile *network_read(Arena *a, const void *library, size_t size, cons
       err_raise(e, NS_ERR_VALUE, "%s: program %s is for target \"%s\"", what, p->name, f->manifest[i]->target);
   }
   f->g = graph_parse(a, f->c->graph);
-  f->param = params_read(a, f->c->params, f->c->n_params, &f->n_params);
+  f->param = f->c->weight;
+  f->n_params = f->c->n_weights;
   f->entry = arena_array(a, int32_t, f->n_params);
   f->input = arena_array(a, int32_t, f->g->n_nodes);
   bool *has_value = arena_array(a, bool, f->g->n_entries);

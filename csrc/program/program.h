@@ -119,24 +119,42 @@ typedef struct {
 const Manifest *man_parse(Arena *a, const char *json); /* raises NS_ERR_VALUE naming the field; all memory in a */
 char *man_write(Arena *a, const Manifest *m);
 
+/* ---- parameter file (params.c) ---- */
+typedef struct {
+  const char *name, *dtype;
+  int32_t rank;
+  const int64_t *shape;
+  int64_t bytes;
+  const void *data;
+} GraphParam;
+int64_t params_dtype_bytes(const char *dtype); /* of an element; 0: no such type */
+void params_write(StrBuf *out, int n, const GraphParam *p);
+GraphParam *params_read(Arena *a, const void *data, size_t size, int *n); /* .data points into `data` */
+
 /* ---- an exported network (container.c) ---- */
+typedef struct {
+  const void *at;
+  size_t n;
+} StoredBinary;
 typedef struct {
   const char *name, *source, *manifest;
   const void *binary; /* NULL: to be made from the source */
   size_t n_binary;
+  int32_t n_levels; /* of a model file: binaries for several processors, the one that needs most first; `binary` is the first that this */
+  const StoredBinary *level; /* one runs, or the last. 0: `binary` alone */
 } StoredProgram;
 typedef struct {
   const char *name, *target; /* name: of the module; target: as its text */
   const char *graph;         /* the graph file */
-  const void *params;        /* the parameter file */
-  size_t n_params;
-  int32_t n_programs, n_inputs;
+  int32_t n_weights, n_programs, n_inputs;
+  const GraphParam *weight;
   StoredProgram *program;
   const char **input; /* names of the network's inputs before constants were folded */
 } Container;
-void container_write(StrBuf *out, const Container *c);
-/* Texts are copied into a; params and binaries point into data. Raises NS_ERR_VALUE; what: its name in messages. */
+typedef enum { IN_LIBRARY, MODEL_FILE } ContainerForm; /* a variable of a library; a file of its own (.nsm), whose weights are aligned */
+void container_write(StrBuf *out, const Container *c, ContainerForm form);
+/* Either form. Texts are copied into a; weights and binaries point into data. Raises NS_ERR_VALUE; what: its name in messages. */
 Container *container_read(Arena *a, const void *data, size_t n, const char *what);
-/* The container in the bytes of a library that export_library wrote; NULL: there is none. */
+/* The container in the bytes of a library that export_library wrote, or of a model file; NULL: there is none. */
 const void *container_find(const void *library, size_t n, size_t *size);
 #endif

@@ -1,6 +1,7 @@
 /* Structs that Python fills or reads: a table of named fields each, and two functions over all tables. */
 #ifndef NS_PY_FIELDS_H
 #define NS_PY_FIELDS_H
+#include "program/program.h"
 #include "py/py.h"
 
 /* CHARS: an array in the struct; TEXT: a const char * into the Python object; EXPR, TENSOR: an id in the session. The last two
@@ -38,4 +39,6 @@ bool py_value(FieldType type, PyObject *item, void *out); /* one of them; false 
  * them, in memory of PyMem with room for one more; NULL with the exception set. */
 bool py_take(FieldType type, PyObject *seq, Py_ssize_t n, void *out);
 void *py_array(FieldType type, PyObject *seq);
+/* [(name, dtype, shape, offset in data, bytes), ...] (py_program.c) */
+PyObject *py_weights(int n, const GraphParam *p, const void *data);
 #endif

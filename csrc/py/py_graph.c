@@ -457,15 +457,7 @@ static PyObject *fn_params_read(PyObject *Py_UNUSED(m), PyObject *data) {
   Read r = {0};
   if (PyObject_GetBuffer(data, &r.v, PyBUF_C_CONTIGUOUS) < 0) return NULL;
   PyObject *out = NULL;
-  if (py_scratch_free(&r.s, read_body, &r)) {
-    out = PyList_New(r.n);
-    for (int i = 0; out && i < r.n; i++) {
-      const GraphParam *p = &r.p[i];
-      py_put(&out, i,
-             Py_BuildValue("ssNnL", p->name, p->dtype, py_tuple(FIELD_I64, p->rank, p->shape),
-                           (Py_ssize_t)((const char *)p->data - (const char *)r.v.buf), (long long)p->bytes));
-    }
-  }
+  if (py_scratch_free(&r.s, read_body, &r)) out = py_weights(r.n, r.p, r.v.buf);
   PyBuffer_Release(&r.v);
   py_arena_free(r.s.a);
   return out;

@@ -11,6 +11,7 @@ typedef struct {
   const char *what;
   PyObject *programs, *inputs; /* tuples: own their items while the lock is released */
   Container *out, in;
+  ContainerForm form;
   StrBuf text;
   Relayout r;
   int64_t bytes, elem;
@@ -69,8 +70,30 @@ static PyObject *fn_relayout(PyObject *Py_UNUSED(m), PyObject *args) {
 /* ---- containers ---- */
 static void write_body(void *arg) {
   Call *c = arg;
+  if (c->v.len) c->in.weight = params_read(c->s.a, c->v.buf, (size_t)c->v.len, &c->in.n_weights);
   sb_init(&c->text, c->s.a);
-  container_write(&c->text, &c->in);
+  container_write(&c->text, &c->in, c->form);
+}
+
+/* One binary, None, or a tuple of several for processors that have more instructions first. */
+static bool take_binaries(Call *c, PyObject *given, StoredProgram *p) {
+  if (given == Py_None) return true;
+  bool several = PyTuple_Check(given);
+  Py_ssize_t n = several ? PyTuple_GET_SIZE(given) : 1;
+  StoredBinary *level = py_scratch_alloc(&c->s, n, sizeof *level);
+  for (Py_ssize_t i = 0; level && i < n; i++) {
+    char *at;
+    Py_ssize_t bytes;
+    if (PyBytes_AsStringAndSize(several ? PyTuple_GET_ITEM(given, i) : given, &at, &bytes) < 0) return false;
+    level[i] = (StoredBinary){at, (size_t)bytes};
+  }
+  if (!level) return false;
+  if (n < 1) return PyErr_SetString(PyExc_ValueError, "a program has no binary"), false;
+  p->binary = level[0].at;
+  p->n_binary = level[0].n;
+  p->level = level;
+  p->n_levels = (int32_t)n;
+  return true;
 }
 
 static bool fill(Call *c) {
@@ -80,10 +103,10 @@ static bool fill(Call *c) {
   for (int i = 0; i < c->in.n_programs; i++) {
     StoredProgram *p = &c->in.program[i];
     PyObject *row = PyTuple_GET_ITEM(c->programs, i);
-    Py_ssize_t n;
+    PyObject *binary;
     if (!PyTuple_Check(row)) return PyErr_SetString(PyExc_TypeError, "a program is a tuple"), false;
-    if (!PyArg_ParseTuple(row, "sssz#", &p->name, &p->source, &p->manifest, &p->binary, &n)) return false;
-    p->n_binary = p->binary ? (size_t)n : 0;
+    if (!PyArg_ParseTuple(row, "sssO", &p->name, &p->source, &p->manifest, &binary)) return false;
+    if (!take_binaries(c, binary, p)) return false;
   }
   return py_take(FIELD_TEXT, c->inputs, c->in.n_inputs, c->in.input);
 }
@@ -91,11 +114,11 @@ static bool fill(Call *c) {
 static PyObject *fn_write(PyObject *Py_UNUSED(m), PyObject *args) {
   Call c = {0};
   PyObject *programs, *inputs, *out = NULL;
-  Py_ssize_t n;
-  if (!PyArg_ParseTuple(args, "sssy#O!O!", &c.in.name, &c.in.target, &c.in.graph, &c.in.params, &n, &PyList_Type,
-                        &programs, &PyList_Type, &inputs))
+  int model = 0;
+  if (!PyArg_ParseTuple(args, "sssy*O!O!|p", &c.in.name, &c.in.target, &c.in.graph, &c.v, &PyList_Type, &programs,
+                        &PyList_Type, &inputs, &model))
     return NULL;
-  c.in.n_params = (size_t)n;
+  c.form = model ? MODEL_FILE : IN_LIBRARY;
   c.programs = PyList_AsTuple(programs);
   c.inputs = PyList_AsTuple(inputs);
   c.in.n_programs = c.programs ? (int32_t)PyTuple_GET_SIZE(c.programs) : 0;
@@ -107,7 +130,17 @@ static PyObject *fn_write(PyObject *Py_UNUSED(m), PyObject *args) {
 
 ERR_BODY(read_body, Call *c, c->out = container_read(c->s.a, c->v.buf, (size_t)c->v.len, c->what))
 
-static PyObject *described(const Container *c) {
+PyObject *py_weights(int n, const GraphParam *p, const void *data) {
+  PyObject *out = PyList_New(n);
+  for (int i = 0; out && i < n; i++)
+    py_put(&out, i,
+           Py_BuildValue("ssNnL", p[i].name, p[i].dtype, py_tuple(FIELD_I64, p[i].rank, p[i].shape),
+                         (Py_ssize_t)((const char *)p[i].data - (const char *)data), (long long)p[i].bytes));
+  return out;
+}
+
+static PyObject *described(const Call *call) {
+  const Container *c = call->out;
   PyObject *programs = PyList_New(c->n_programs);
   for (int i = 0; programs && i < c->n_programs; i++) {
     const StoredProgram *p = &c->program[i];
@@ -116,14 +149,14 @@ static PyObject *described(const Container *c) {
                          p->binary ? py_bytes(p->binary, p->n_binary) : Py_NewRef(Py_None)));
   }
   if (!programs) return NULL;
-  return Py_BuildValue("sssNNN", c->name, c->target, c->graph, py_bytes(c->params, c->n_params), programs,
-                       py_list(FIELD_TEXT, c->n_inputs, c->input));
+  return Py_BuildValue("sssNNN", c->name, c->target, c->graph, py_weights(c->n_weights, c->weight, call->v.buf),
+                       programs, py_list(FIELD_TEXT, c->n_inputs, c->input));
 }
 
 static PyObject *fn_read(PyObject *Py_UNUSED(m), PyObject *args) {
   Call c = {0};
   if (!PyArg_ParseTuple(args, "y*s", &c.v, &c.what)) return NULL;
-  PyObject *out = py_scratch_alloc(&c.s, 0, 1) && py_run_ok(&c.s.err, read_body, &c) ? described(c.out) : NULL;
+  PyObject *out = py_scratch_alloc(&c.s, 0, 1) && py_run_ok(&c.s.err, read_body, &c) ? described(&c) : NULL;
   call_close(&c);
   return out;
 }
@@ -133,12 +166,13 @@ static PyMethodDef FUNCS[] = {
      "relayout(array, old, new, axes): the bytes of an array of shape `old` in another layout: dimension k of shape\n"
      "`new` counts within dimension axes[k] of the original, outer parts first; what lies outside is zero."},
     {"container_write", fn_write, METH_VARARGS,
-     "container_write(name, target, graph, params, [(name, source, manifest, binary or None), ...], inputs): the "
-     "bytes\n"
-     "of an exported network."},
+     "container_write(name, target, graph, params, [(name, source, manifest, binary), ...], inputs, model=False): the "
+     "bytes of an exported network, for a library or as a model file. params: a parameter file. binary: bytes, None, "
+     "or "
+     "(model files) a tuple of those for several processors."},
     {"container_read", fn_read, METH_VARARGS,
-     "container_read(data, what): what container_write was given. ValueError, which begins with `what`, if the bytes\n"
-     "are damaged or something else."},
+     "container_read(data, what): what container_write was given, of either form; params as params_read tells them. "
+     "ValueError, which begins with `what`, if the bytes are damaged or something else."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_program(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }

@@ -464,10 +464,8 @@ static void op_graph(Ask *x) {
     if (g->node[i].kind == GN_NULL) tell_entry(x, g, g->node[i].first, g->node[i].name);
   sb_puts(x->out, "],\"outputs\":[");
   for (int i = 0; i < g->n_heads; i++) tell_entry(x, g, g->head[i], "");
-  int count;
-  const GraphParam *p = params_read(x->s->a, m->network->params, m->network->n_params, &count);
   sb_puts(x->out, "],\"params\":[");
-  for (int i = 0; i < count; i++) tell_text(x, p[i].name);
+  for (int i = 0; i < m->network->n_weights; i++) tell_text(x, m->network->weight[i].name);
   sb_puts(x->out, "]");
 }
 

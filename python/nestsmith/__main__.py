@@ -27,8 +27,8 @@ from nestsmith.target import Target
 
 __all__ = ["main"]
 
-LIBRARIES = (".tar", ".so")
-COMPILED = files.LIBRARY, files.ARCHIVE
+LIBRARIES = (".tar", ".so", ".nsm")
+COMPILED = files.LIBRARY, files.ARCHIVE, files.NETWORK
 
 
 class UserError(Exception):

@@ -6,14 +6,16 @@ import os
 import tarfile
 import zipfile
 
-__all__ = ["ARCHIVE", "LIBRARY", "LOG", "MODEL", "OBJECT", "PROGRAM", "SCRIPT", "kind_of", "refuse"]
+__all__ = ["ARCHIVE", "LIBRARY", "LOG", "MODEL", "OBJECT", "NETWORK", "PROGRAM", "SCRIPT", "kind_of", "refuse"]
 
+NETWORK = "a compiled network (model file)"
 LIBRARY, OBJECT, ARCHIVE = "a compiled network (shared library)", "an object file", "an archive (.tar)"
 PROGRAM, SCRIPT, WEIGHTS = "a program of torch.export (.pt2)", "a TorchScript program", "weights of PyTorch, or a pickled model"
 LOG, TENSORS, ARRAYS, MODEL = "a tuning log", "weights (safetensors)", "arrays of NumPy", "an ONNX model"
 
 _HOW = "load them into a model that Python code makes, and give that to nestsmith.compile(model, example_inputs)"
 _WAYS = {
+    NETWORK: "it is tuned and compiled already: nestsmith.load(path), or `python -m nestsmith run`",
     LIBRARY: "it is tuned and compiled already: nestsmith.load(path), or `python -m nestsmith run`",
     ARCHIVE: "it is tuned and compiled already: nestsmith.load(path), or `python -m nestsmith run`",
     OBJECT: "link it, or load it with runtime.load_module",
@@ -56,6 +58,8 @@ def _text(head, path):
 
 
 def _rest(head, path):
+    if head[:8] == b"NSMODEL\n":
+        return NETWORK
     if head[:6] == b"\x93NUMPY":
         return ARRAYS
     if head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):

@@ -146,6 +146,26 @@ static void maps(void **st) {
   arena_free(a);
 }
 
+/* Each byte and the length count, wherever the bytes lie; the value of a file is for ever. */
+static void sums(void **st) {
+  (void)st;
+  uint8_t bytes[202];
+  for (int i = 0; i < NS_COUNT(bytes); i++) bytes[i] = (uint8_t)(7 * i);
+  for (size_t n = 0; n < 200; n++) {
+    uint64_t sum = sum64(bytes, n);
+    assert_true(sum != sum64(bytes, n + 1));
+    for (size_t k = 0; k < n; k++) {
+      bytes[k] ^= 1;
+      assert_true(sum != sum64(bytes, n));
+      bytes[k] ^= 1;
+    }
+    uint8_t moved[203];
+    memcpy(moved + 1, bytes, sizeof bytes);
+    assert_true(sum == sum64(moved + 1, n));
+  }
+  assert_true(sum64(bytes, 200) == 0xdef7ff44be47907cu);
+}
+
 static void numbers(void **st) {
   (void)st;
   int64_t v;
@@ -321,6 +341,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {T(errors),
                                      T(arenas),
                                      T(maps),
+                                     T(sums),
                                      T(numbers),
                                      T(pools),
                                      T(forks),

@@ -219,12 +219,12 @@ static void executor(void *arg) {
 }
 static void containers(void *arg) {
   Fix *f = arg;
-  StoredProgram p = {"twice", SOURCE, MANIFEST, binary.data, binary.n};
+  StoredProgram p = {"twice", SOURCE, MANIFEST, binary.data, binary.n, 0, NULL};
   const char *input = "x";
-  Container c = {"net", "llvm", GRAPH, "", 0, 1, 1, &p, &input};
+  Container c = {"net", "llvm", GRAPH, 0, 1, 1, NULL, &p, &input};
   StrBuf b;
   sb_init(&b, f->a);
-  container_write(&b, &c);
+  container_write(&b, &c, IN_LIBRARY);
   container_read(f->a, b.at, b.len, "a library");
 }
 

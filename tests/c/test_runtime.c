@@ -126,11 +126,12 @@ typedef struct {
   Fix *f;
   StrBuf b;
   Container c;
+  ContainerForm form;
 } Stored;
 static void write_container(void *arg) {
   Stored *s = arg;
   sb_init(&s->b, s->f->a);
-  container_write(&s->b, &s->c);
+  container_write(&s->b, &s->c, s->form);
   Container *r = container_read(s->f->a, s->b.at, s->b.len, "it");
   assert_string_equal(r->name, s->c.name);
   assert_string_equal(r->graph, s->c.graph);
@@ -157,20 +158,50 @@ static void lie(void *arg) {
 }
 
 static void test_written(void **state) {
-  StoredProgram p[2] = {{"f", "", "{}", NULL, 0}, {"g", "text \"2\"\n", "{}", "\0\1", 2}};
+  StoredProgram p[2] = {{.name = "f", .source = "", .manifest = "{}"}, {"g", "text \"2\"\n", "{}", "\0\1", 2, 0, NULL}};
   const char *input = "a\\b\x01\xc3\xa4";
   Stored s = {.f = *state,
               .c = {.name = "default",
                     .target = "llvm",
                     .graph = "{}",
-                    .params = "",
                     .n_programs = 2,
                     .program = p,
                     .n_inputs = 1,
                     .input = &input}};
-  assert_int_equal(err_try(&s.f->e, write_container, &s), NS_OK);
+  const float numbers[3] = {1, 2, 3};
+  const int64_t shape = 3;
+  const GraphParam weight[2] = {{"v", "float32", 1, &shape, sizeof numbers, numbers},
+                                {"w", "float32", 1, &shape, sizeof numbers, numbers}};
+  s.c.weight = weight;
+  s.c.n_weights = 2;
+  for (s.form = IN_LIBRARY; s.form <= MODEL_FILE; s.form++)
+    if (err_try(&s.f->e, write_container, &s) != NS_OK) fail_msg("%s", s.f->e.msg);
   assert_int_equal(err_try(&s.f->e, lie, &s), NS_ERR_VALUE);
   assert_string_equal(s.f->e.msg, "it is damaged: it ends inside a section");
+}
+
+/* The network of the library as a model file. */
+static void rewrite(void *arg) {
+  Stored *s = arg;
+  s->c = *network_read(s->f->a, s->f->library, s->f->size, "network.so")->c;
+  sb_init(&s->b, s->f->a);
+  container_write(&s->b, &s->c, MODEL_FILE);
+}
+/* Weights of a model file are used where they lie. */
+static void in_place(void *arg) {
+  Stored *s = arg;
+  Fix *f = s->f;
+  rewrite(s);
+  char *data = aligned_alloc(4096, (s->b.len + 4095) / 4096 * 4096);
+  memcpy(data, s->b.at, s->b.len);
+  const NetworkFile *n = network_read(f->a, data, s->b.len, "net.nsm");
+  NetworkOn *on = network_place(&f->e, n, f->d, true);
+  assert_int_equal(network_weight_bytes(on), 0);
+  GraphExec *x = network_exec_new(&f->e, on, NULL);
+  assert_ptr_equal(graph_exec_data(x, n->entry[0]), n->param[0].data);
+  graph_exec_free(x);
+  network_remove(on);
+  free(data);
 }
 
 /* ---- nsrt.h ---- */
@@ -328,12 +359,40 @@ static void test_one_copy(void **state) {
 #endif
   Fix *f = *state;
   if (err_try(&f->e, one_copy, f) != NS_OK) fail_msg("%s", f->e.msg);
+  if (err_try(&f->e, in_place, &(Stored){.f = f}) != NS_OK) fail_msg("%s", f->e.msg);
+}
+
+static void test_model_file(void **state) {
+  Fix *f = *state;
+  Stored s = {.f = f};
+  assert_int_equal(err_try(&f->e, rewrite, &s), NS_OK);
+  char *data = aligned_alloc(4096, (s.b.len + 4095) / 4096 * 4096);
+  memcpy(data, s.b.at, s.b.len);
+  nsrt_model *m, *none;
+  assert_int_equal(nsrt_open_memory(data, s.b.len, "net.nsm", &m), NSRT_OK);
+#ifdef __x86_64__
+  nsrt_context *c = context_of(m, (nsrt_options){0});
+  assert_true(runs(c, 3));
+  nsrt_context_free(c);
+#endif
+  nsrt_close(m);
+  /* every cut is refused, and every changed byte but those between sections */
+  for (size_t k = 0; k < s.b.len; k += k < 200 ? 1 : 61) {
+    assert_int_equal(nsrt_open_memory(data, k, "net.nsm", &none), NSRT_INVALID);
+    data[k] ^= 4;
+    if (nsrt_open_memory(data, s.b.len, "net.nsm", &none) == NSRT_OK) {
+      assert_int_equal(data[k] ^ 4, 0);
+      nsrt_close(none);
+    }
+    data[k] ^= 4;
+  }
+  free(data);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_run),     cmocka_unit_test(test_damaged),
-                                     cmocka_unit_test(test_written), cmocka_unit_test(test_described),
-                                     cmocka_unit_test(test_threads), cmocka_unit_test(test_bound),
-                                     cmocka_unit_test(test_one_copy)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_run),      cmocka_unit_test(test_damaged),
+                                     cmocka_unit_test(test_written),  cmocka_unit_test(test_described),
+                                     cmocka_unit_test(test_threads),  cmocka_unit_test(test_bound),
+                                     cmocka_unit_test(test_one_copy), cmocka_unit_test(test_model_file)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import nestsmith as ns
-from nestsmith import relay
+from nestsmith import _core, relay
 from nestsmith.contrib import graph_executor
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -33,6 +34,9 @@ int main(int argc, char **argv) {
   return bad;
 }
 """
+
+
+LEVELS = ["x86-64-v3", "x86-64-v2"] if platform.machine() == "x86_64" else []
 
 
 def run(*command, **more):
@@ -58,16 +62,17 @@ def installed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """(a network's file, its input, what Python makes of it)"""
+    """(a network's library, its model file, its input, what Python makes of it)"""
     x, w, b = (relay.var(n, shape=s, dtype="float32") for n, s in (("x", (4, 8)), ("w", (3, 8)), ("b", (3,))))
     weights = {"w": np.linspace(-1, 1, 24, dtype="float32").reshape(3, 8), "b": np.linspace(0, 1, 3, dtype="float32")}
     body = relay.nn.relu(relay.nn.bias_add(relay.nn.dense(x, w), b))
     lib = relay.build(ns.IRModule.from_expr(relay.Function([x, w, b], body)), "llvm", params=weights)
-    path = tmp_path_factory.mktemp("exported") / "net.so"
-    lib.export_library(path)
+    folder = tmp_path_factory.mktemp("exported")
+    paths = [lib.export_library(folder / name) for name in ("net.so", "net.nsm")]
+    lib.export_library(folder / "net.nsm", levels=LEVELS)
     data, m = np.arange(32, dtype="float32").reshape(4, 8), graph_executor.GraphModule(lib["default"](ns.cpu(0)))
     m.run(x=data)
-    return path, data, m.get_output(0).numpy()
+    return *paths, data, m.get_output(0).numpy()
 
 
 @pytest.mark.parametrize("compiler", ["gcc -std=c99 -pedantic", "g++ -std=c++17 -x c++"])
@@ -93,16 +98,21 @@ def test_the_library_shows_its_interface_alone_and_needs_the_c_library_alone(ins
 
 @pytest.mark.parametrize("how", ["shared", "static"])
 def test_a_c_program_gives_the_bytes_of_python(installed, exported, how, tmp_path):
-    path, _, want = exported
+    path, model, _, want = exported
     (tmp_path / "main.c").write_text(PROGRAM)
     flags = run("pkg-config", "--cflags", "--libs", "nestsmith_rt", env={**os.environ, "PKG_CONFIG_PATH": f"{installed}/lib/pkgconfig"})
     link = flags.decode().split() if how == "shared" else [f"-I{installed}/include", installed / "lib/libnestsmith_rt.a", "-ldl", "-lpthread", "-lm"]
     run("cc", "-std=c99", "-Wall", "-Werror", "main.c", *link, "-o", "main", cwd=tmp_path)
-    assert run("./main", path, cwd=tmp_path, env={**os.environ, "LD_LIBRARY_PATH": f"{installed}/lib"}) == want.tobytes()
+    env = {**os.environ, "LD_LIBRARY_PATH": f"{installed}/lib"}
+    assert run("./main", path, cwd=tmp_path, env=env) == want.tobytes()
+    assert np.allclose(np.frombuffer(run("./main", model, cwd=tmp_path, env=env), "float32").reshape(4, 3), want, 1e-6)
+    for cpu in ("Nehalem", "Haswell") if shutil.which("qemu-x86_64") and platform.machine() == "x86_64" else ():
+        out = run("qemu-x86_64", "-cpu", cpu, "./main", model, cwd=tmp_path, env=env)
+        assert np.allclose(np.frombuffer(out, "float32").reshape(4, 3), want, 1e-6)
 
 
 def test_ctypes_runs_a_network(installed, exported):
-    path, data, want = exported
+    path, _, data, want = exported
     rt = ctypes.CDLL(os.fspath(installed / "lib/libnestsmith_rt.so"))
     rt.nsrt_message.restype = ctypes.c_char_p
 
@@ -121,3 +131,37 @@ def test_ctypes_runs_a_network(installed, exported):
         call("set", context, b"y", data.ctypes, ctypes.c_size_t(data.nbytes))
     rt.nsrt_context_free(context)
     rt.nsrt_close(model)
+
+
+def test_a_model_file_is_read_by_python(exported):
+    _, path, data, want = exported
+    assert np.allclose(ns.load(path)(data), want, 1e-6)
+    m = graph_executor.GraphModule(ns.runtime.load_module(path)["default"](ns.cpu(0)))
+    m.run(x=data)
+    assert np.allclose(m.get_output(0).numpy(), want, 1e-6)
+    with open(path, "rb") as f:
+        whole = f.read()
+    for at in (9, 40, 4096, len(whole) - 1):
+        with pytest.raises(ValueError, match="is damaged|version"):
+            _core.container_read(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], "it")
+    with pytest.raises(ValueError, match="it is damaged: its end is missing"):
+        _core.container_read(whole[:-1], "it")
+
+
+@pytest.mark.skipif(not LEVELS, reason="levels are x86's")
+def test_the_best_level_is_chosen(exported):
+    programs = _core.container_read(pathlib.Path(exported[1]).read_bytes(), "it")[4]
+    flags = pathlib.Path("/proc/cpuinfo").read_text()
+    for *_, binary in programs:
+        offset, size = _core.object_variable(binary, "nestsmith_isa")
+        assert (b" avx2" in binary[offset : offset + size]) == (" avx2 " in flags and " fma " in flags)
+
+
+def test_what_a_model_file_is_not_for(tmp_path):
+    x = relay.var("x", shape=(4,), dtype="float32")
+    lib = relay.build(ns.IRModule.from_expr(relay.Function([x], relay.nn.relu(x))), "llvm")
+    with pytest.raises(ValueError, match="levels: 'x86-64-v9' is none of x86-64-v4, x86-64-v3, x86-64-v2, aarch64"):
+        lib.export_library(tmp_path / "net.nsm", levels=["x86-64-v9"])
+    with pytest.raises(ValueError, match="is for one processor; only model files"):
+        lib.export_library(tmp_path / "net.so", levels=["x86-64-v2"])
+    assert not list(tmp_path.iterdir())

@@ -250,10 +250,11 @@ class CompiledModule:
             seconds, total, fits = self.runtime.kernel_seconds(runs)
         return Report(json.loads(self.lib.graph_json_str), seconds, total, self.target, self.device, fits)
 
-    def export(self, path):
-        """Writes the network with its weights into a file that `nestsmith.load` and `runtime.load_module` read: ``.so``, or
-        ``.tar`` with objects to be linked elsewhere. Returns the path."""
-        return self.lib.export_library(os.fspath(path))
+    def export(self, path, levels=()):
+        """Writes the network with its weights into a file that `nestsmith.load` and `runtime.load_module` read: ``.so``, ``.tar`` with
+        objects to be linked elsewhere, or ``.nsm``, a model file. `levels`: processors that a model file of a CPU network is for, as of
+        ``export_library``. Returns the path."""
+        return self.lib.export_library(os.fspath(path), levels=levels)
 
 
 def _movable(graph):

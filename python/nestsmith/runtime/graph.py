@@ -22,7 +22,7 @@ from ..target import Target
 from . import library
 from .module import OperatorModule, export_blob, register_loader
 from .ndarray import uninitialised
-from .params import load_param_dict, save_param_dict
+from .params import arrays_at, load_param_dict, save_param_dict
 from .timing import evaluator, time_calls
 
 __all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "from_bytes", "load_library"]
@@ -434,17 +434,60 @@ class GraphExecutorFactoryModule:
         return iter((self.graph_json_str, self.lib, self.params))
 
     # ---- files ----
-    def to_bytes(self):
-        """Everything needed to run the network, as bytes."""
-        programs = [(name, k.source, k.manifest, k.binary) for name, k in self.kernels.items()]
+    def to_bytes(self, model=False, levels=()):
+        """Everything needed to run the network, as bytes; as a model file with programs for several processors."""
+        programs = [(name, k.source, k.manifest, self._binaries(k, levels) if levels else k.binary) for name, k in self.kernels.items()]
         params = save_param_dict(self.params)
         return _core.container_write(
-            self.libmod_name, str(self.target), self.graph_json_str, params, programs, self.original_names
+            self.libmod_name, str(self.target), self.graph_json_str, params, programs, self.original_names, model
         )
 
-    def export_library(self, file_name, fcompile=None, addons=None, workspace_dir=None, **kwargs):
-        """Writes one shared library (``.tar``: objects for linking elsewhere) that ``runtime.load_module`` turns
-        into the factory again. `fcompile` links it, for example ``contrib.ndk.create_shared``."""
+    def _binaries(self, kernel, levels):
+        return tuple(compile_source(Target(level), kernel.source, kernel.name)[0] for level in levels)
+
+    def _export_model(self, file_name, levels):
+        """Writes a model file. The old file, which may be mapped, stays what it is until nobody uses it."""
+        if levels and self.target.kind.device_type != 1:
+            raise ValueError(f"levels: they are processors of CPU networks; this one is for {self.target}")
+        unknown = [n for n in levels if n not in _LEVELS]
+        if unknown:
+            raise ValueError(f"levels: {unknown[0]!r} is none of {', '.join(_LEVELS)}")
+        data = self.to_bytes(True, [text for name, text in _LEVELS.items() if name in levels])
+        part = f"{file_name}.{os.getpid()}.part"
+        try:
+            with open(part, "wb") as f:
+                f.write(data)
+            os.replace(part, file_name)
+        finally:
+            if os.path.exists(part):
+                os.unlink(part)
+
+    def export_library(self, file_name, fcompile=None, addons=None, workspace_dir=None, *, levels=(), **kwargs):
+        """Writes one file that ``runtime.load_module`` turns into the factory again.
+
+        Parameters
+        ----------
+        file_name : str or path
+            ``.nsm``: a model file, for which no linker is needed and whose weights are used where they are mapped. ``.tar``: objects for
+            linking elsewhere. Others: a shared library.
+        fcompile : callable, optional
+            Links it, for example ``contrib.ndk.create_shared``. Not for model files.
+        addons, workspace_dir
+            As of `OperatorModule.export_library`.
+        levels : list of str, optional
+            Model files of CPU networks: processors for which all programs are compiled, of which the best that fits is used: "x86-64-v4",
+            "x86-64-v3", "x86-64-v2", "aarch64" (which needs its compiler). Default: the network's target alone.
+
+        Raises
+        ------
+        ValueError
+            For a level that is not known, or that is given for another kind of file.
+        """
+        if str(file_name).endswith(".nsm") and fcompile is None:
+            self._export_model(os.fspath(file_name), [levels] if isinstance(levels, str) else list(levels))
+            return str(file_name)
+        if levels:
+            raise ValueError(f"levels: {str(file_name)!r} is for one processor; only model files (.nsm) are for several")
         data = self.to_bytes()
         with tempfile.TemporaryDirectory() as folder:
             part = os.path.join(folder, "network.bin")
@@ -466,6 +509,13 @@ class GraphExecutorFactoryModule:
     save = export_library
 
 
+# those with more instructions first
+_LEVELS = {
+    "x86-64-v4": "llvm -mcpu=x86-64-v4",
+    "x86-64-v3": "llvm -mcpu=x86-64-v3",
+    "x86-64-v2": "llvm -mcpu=x86-64-v2",
+    "aarch64": "llvm -mtriple=aarch64-linux-gnu",
+}
 _INCLUDE = r"""
 #include <stdint.h>
 __asm__(".section .rodata\n.balign 64\n.global nestsmith_graph_data\nnestsmith_graph_data:\n"
@@ -489,7 +539,7 @@ def from_bytes(data, what="the library"):
     """The factory stored by ``to_bytes``; ValueError if the bytes are damaged or something else."""
     name, target, graph, params, programs, inputs = _core.container_read(data, what)
     kernels = {p[0]: _Stored(*p) for p in programs}
-    return GraphExecutorFactoryModule(graph, kernels, load_param_dict(params), name, Target(target), inputs)
+    return GraphExecutorFactoryModule(graph, kernels, arrays_at(data, params), name, Target(target), inputs)
 
 
 def of_library(lib):
@@ -501,6 +551,17 @@ def of_library(lib):
 
 
 register_loader("graph", of_library)
+
+
+def _of_model(path):
+    """The factory in a model file."""
+    with open(path, "rb") as f:
+        out = from_bytes(f.read(), repr(path))
+    out.lib.check(repr(path))
+    return out
+
+
+register_loader("model", _of_model)
 
 
 def load_library(path):

@@ -391,7 +391,7 @@ _LOADERS: dict[str, Callable] = {}
 
 
 def register_loader(type_name, load):
-    """`load(library)` makes a module of a `library.Library` whose blob has this "type"."""
+    """`load(library)` makes a module of a `library.Library` whose blob has this "type"; for "model", `load(path)` of a model file."""
     _LOADERS[type_name] = load
 
 
@@ -517,8 +517,8 @@ register_loader("operator", _load_operator)
 
 
 def load_module(path, fmt=""):
-    """The module of a file written by `export_library`. Objects (``.o``) and archives (``.tar``) are linked first, in a
-    temporary folder.
+    """The module of a file written by `export_library`: a library, or a model file (``.nsm``). Objects (``.o``) and archives (``.tar``) are
+    linked first, in a temporary folder.
 
     The file is read once and checked: checksum and length, headers, and whether this processor has the instructions that
     it needs. Later changes of the file have no effect.
@@ -531,8 +531,11 @@ def load_module(path, fmt=""):
         what = "it is a directory" if os.path.isdir(path) else "there is no such file"
         raise ValueError(f"cannot load {path!r}: {what}")
     try:
+        found = files.kind_of(path)
+        if found == files.NETWORK:
+            return _LOADERS["model"](path)
         suffix = os.path.splitext(path)[1][1:]  # of what is none of these: for the error that its name lets expect
-        kind = fmt or {files.LIBRARY: "so", files.OBJECT: "o", files.ARCHIVE: "tar"}.get(files.kind_of(path), suffix)
+        kind = fmt or {files.LIBRARY: "so", files.OBJECT: "o", files.ARCHIVE: "tar"}.get(found, suffix)
         if kind in ("o", "tar"):
             with utils.tempdir() as work:
                 linked, objects = work.relpath("library.so"), [path]

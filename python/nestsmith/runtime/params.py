@@ -27,11 +27,15 @@ def save_param_dict(params):
 def load_param_dict(data):
     """The dictionary name -> NumPy array stored in the bytes of a parameter file; ValueError if they are damaged."""
     data = bytes(data)
-    out = {}
     try:
-        rows = _core.params_read(data)
+        return arrays_at(data, _core.params_read(data))
     except UnicodeDecodeError as e:
         raise ValueError(f"parameter file: the name {e.object!r} is no UTF-8; is the file damaged?") from None
+
+
+def arrays_at(data, rows):
+    """The dictionary name -> NumPy array of what the engine tells of bytes: (name, dtype, shape, offset, bytes) each."""
+    out = {}
     for name, dtype, shape, offset, nbytes in rows:
         kind = stored(dtype)
         out[name] = np.frombuffer(data, kind, nbytes // kind.itemsize, offset).reshape(shape).copy()

@@ -1,6 +1,6 @@
 /* The parameter file: names and arrays, all little-endian (spec 05 §5.3). Reading trusts nothing: every length is
  * checked against what is left. Arrays are not copied; they point into the caller's bytes. */
-#include "graph/graph.h"
+#include "program/program.h"
 #include <string.h>
 
 static const uint64_t LIST_MAGIC = 0xF7E58D4F05049CB7u, ARRAY_MAGIC = 0xDD5E40F096B4A13Fu;
