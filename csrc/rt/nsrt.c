@@ -287,6 +287,7 @@ static void place(void *arg) {
   Placed *p = o->p = mem_alloc(&m->err, sizeof *p);
   p->d = dev_open(&m->err, (DevType)m->info.device_type, o->id);
   p->on = network_place(&m->err, m->file, p->d, true);
+  if (m->map && network_weight_bytes(p->on)) (void)madvise(m->map, m->map_bytes, MADV_DONTNEED); /* what was copied */
   for (int i = 0; i < m->file->n_params; i++)
     if (m->replaced[i]) network_replace(p->on, &m->err, i, m->replaced[i]);
   pthread_mutex_init(&p->turn, NULL);

@@ -423,14 +423,20 @@ class Target:
         return self.attrs.get("mcpu", "")
 
     @property
+    def foreign(self):
+        """Whether its programs are for another machine's CPU (option `mtriple`)."""
+        triple = str(self.attrs.get("mtriple", ""))
+        return self.kind.device_type == 1 and bool(triple) and triple.split("-")[0] != os.uname().machine
+
+    @property
     def cross_compiler(self):
         """The command that compiles programs of another machine's CPU (option `mtriple`); None if they are this machine's.
 
         Raises RuntimeError if it is not installed.
         """
-        triple = str(self.attrs.get("mtriple", ""))
-        if self.kind.device_type != 1 or not triple or triple.split("-")[0] == os.uname().machine:
+        if not self.foreign:
             return None
+        triple = str(self.attrs["mtriple"])
         found = compiler_for(f"llvm -mtriple={triple}", None)
         if found is None:
             raise RuntimeError(f"no compiler for {triple} was found; install {triple}-gcc (apt install gcc-{triple}) or clang")

@@ -165,3 +165,38 @@ def test_what_a_model_file_is_not_for(tmp_path):
     with pytest.raises(ValueError, match="is for one processor; only model files"):
         lib.export_library(tmp_path / "net.so", levels=["x86-64-v2"])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-gcc") or platform.machine() == "aarch64", reason="needs a cross compiler")
+def test_the_triple_of_a_target_is_enough(tmp_path):
+    x = relay.var("x", shape=(4,), dtype="float32")
+    mod = ns.IRModule.from_expr(relay.Function([x], relay.nn.relu(x)))
+    net = ns.compile(mod, target="llvm -mtriple=aarch64-linux-gnu")
+    assert list(net.inputs) == ["x"] and net.outputs == [((4,), "float32")]
+    with pytest.raises(ns.TVMError, match=r"compiled for aarch64-linux-gnu, this machine is x86_64: export\(path\)"):
+        net(np.zeros(4, "float32"))
+    for name in ("net.so", "net.nsm"):
+        net.export(tmp_path / name)
+        with pytest.raises(ns.TVMError, match="was made for aarch64, this machine is x86_64"):
+            ns.load(tmp_path / name)
+    assert (tmp_path / "net.so").read_bytes()[18] == 183  # EM_AARCH64
+    with pytest.raises(ns.TVMError, match="was made for aarch64"):
+        relay.build(mod, "llvm -mtriple=aarch64-linux-gnu")["default"](ns.cpu(0))
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not shutil.which("qemu-aarch64") or not shutil.which("aarch64-linux-gnu-gcc"), reason="needs qemu and a cross compiler")
+def test_one_model_file_runs_on_both_machines(tmp_path):
+    made = ["make", "-s", "-j2", "QUIET=1", f"PY={sys.executable}", "install", f"PREFIX={tmp_path}", "CROSS=aarch64-linux-gnu-"]
+    run(*made, cwd=ROOT)
+    x, w = relay.var("x", shape=(4, 8), dtype="float32"), relay.var("w", shape=(3, 8), dtype="float32")
+    weights = {"w": np.linspace(-1, 1, 24, dtype="float32").reshape(3, 8)}
+    lib = relay.build(ns.IRModule.from_expr(relay.Function([x, w], relay.nn.relu(relay.nn.dense(x, w)))), "llvm", params=weights)
+    lib.export_library(tmp_path / "net.nsm", levels=[*LEVELS, "aarch64"])
+    (tmp_path / "main.c").write_text(PROGRAM)
+    run("aarch64-linux-gnu-gcc", "main.c", "-Iinclude", "lib/libnestsmith_rt.a", "-ldl", "-lpthread", "-lm", "-o", "main", cwd=tmp_path)
+    out = run("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "./main", "net.nsm", cwd=tmp_path)
+    data = np.arange(32, dtype="float32").reshape(4, 8)
+    want = np.maximum(data @ weights["w"].T, 0)
+    assert np.allclose(np.frombuffer(out, "float32").reshape(4, 3), want, 1e-5, 1e-5)
+    assert np.allclose(ns.load(tmp_path / "net.nsm")(data), want, 1e-5, 1e-5)

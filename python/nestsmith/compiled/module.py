@@ -12,7 +12,7 @@ from .. import check, forks
 from ..error import TVMValueError
 from ..numerics import stored
 from ..runtime.device import Device
-from ..runtime.graph import GraphExecutorFactoryModule
+from ..runtime.graph import Foreign, GraphExecutorFactoryModule, GraphRuntime
 from ..runtime.module import load_module
 from ..runtime.ndarray import NDArray
 from . import values
@@ -60,7 +60,8 @@ class CompiledModule:
     """A network that is ready to run on a device.
 
     Called with NumPy arrays or PyTorch tensors, by place or by name; it returns the same kind. Large tensors on the
-    network's own device are used where they lie, everything else is copied. Calls from several threads take turns.
+    network's own device are used where they lie, everything else is copied. Calls from several threads take turns. A network for another
+    machine (target option ``-mtriple``) is for `export`: calling it raises TVMError.
 
     Parameters
     ----------
@@ -81,7 +82,11 @@ class CompiledModule:
         self.lib, self.target, self.name, self.mod, self.params = lib, lib.target, name, mod, params
         self.tasks = list(tasks)
         self.device = Device(lib.target.kind.device_type, 0) if device is None else device
-        self.runtime = lib[lib.libmod_name](self.device)
+        if lib.target.foreign:
+            core = Foreign(lib.graph_json_str, lib.target)
+            self.runtime = GraphRuntime.over(core, self.device, lib.params, lib.original_names)
+        else:
+            self.runtime = lib[lib.libmod_name](self.device)
         shapes, dtypes = self.runtime.get_input_info()
         self.inputs = {n: (shapes[n], dtypes[n]) for n in shapes}
         self.outputs = [(tuple(shape), dtype) for _, shape, dtype in self.runtime.core.outputs()]

@@ -6,6 +6,7 @@ fit the machine where the file is loaded is compiled again from its source, once
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import tempfile
@@ -20,7 +21,7 @@ from ..error import TVMError, TVMValueError
 from ..numerics import stored
 from ..target import Target
 from . import library
-from .module import OperatorModule, export_blob, register_loader
+from .module import OperatorModule, export_blob, register_loader, whole_file
 from .ndarray import uninitialised
 from .params import arrays_at, load_param_dict, save_param_dict
 from .timing import evaluator, time_calls
@@ -81,7 +82,7 @@ class LibModule:
 
     def _made_again(self):
         """Whether programs that do not fit this machine can be compiled here: not for a processor that the target names."""
-        return self.target.mcpu in ("", "native") and _core.build_available(self.target.engine())[0]
+        return self.target.mcpu in ("", "native") and not self.target.foreign and _core.build_available(self.target.engine())[0]
 
     def check(self, name):
         """Raises TVMError for programs that cannot run on this CPU, nor be compiled again; `name` is that of the library."""
@@ -355,6 +356,29 @@ class GraphRuntime:
     __getitem__ = get_function
 
 
+class Foreign:
+    """In place of the engine's executor: a network for another machine, which can be described and exported, not run."""
+
+    def __init__(self, graph_json, target):
+        self._graph, self._target = json.loads(graph_json), target
+
+    def _described(self, node, output=0):
+        entry, attrs = self._graph["node_row_ptr"][node] + output, self._graph["attrs"]
+        return entry, tuple(attrs["shape"][1][entry]), attrs["dltype"][1][entry]
+
+    def inputs(self):
+        return [(self._graph["nodes"][n]["name"], self._described(n)) for n in self._graph["arg_nodes"]]
+
+    def outputs(self):
+        return [self._described(*head[:2]) for head in self._graph["heads"]]
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise TVMError(f"the network was compiled for {self._target.attrs['mtriple']}, this machine is {os.uname().machine}: "
+                       "export(path) writes it for there")  # fmt: skip
+
+
 class GraphExecutorFactoryModule:
     """The compiled network. ``lib["default"](device)`` puts it on a device; unpacks as (graph JSON, library,
     params)."""
@@ -453,14 +477,8 @@ class GraphExecutorFactoryModule:
         if unknown:
             raise ValueError(f"levels: {unknown[0]!r} is none of {', '.join(_LEVELS)}")
         data = self.to_bytes(True, [text for name, text in _LEVELS.items() if name in levels])
-        part = f"{file_name}.{os.getpid()}.part"
-        try:
-            with open(part, "wb") as f:
-                f.write(data)
-            os.replace(part, file_name)
-        finally:
-            if os.path.exists(part):
-                os.unlink(part)
+        with whole_file(file_name) as into, open(into, "wb") as f:
+            f.write(data)
 
     def export_library(self, file_name, fcompile=None, addons=None, workspace_dir=None, *, levels=(), **kwargs):
         """Writes one file that ``runtime.load_module`` turns into the factory again.

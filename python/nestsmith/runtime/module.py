@@ -443,7 +443,7 @@ def _compiled(stem, blob, source, target, fcompile, engine, own):
 
 
 @contextlib.contextmanager
-def _whole(path, own):
+def whole_file(path, own=True):
     """Where a file is written that is to be whole or not there: beside it, under a name that becomes its own at the end. Other people's
     compilers (not `own`) and what is no plain file get the path itself."""
     if not own or os.path.islink(path) or (os.path.exists(path) and not os.path.isfile(path)):
@@ -458,6 +458,12 @@ def _whole(path, own):
             os.unlink(beside)
 
 
+def _linker(target):
+    """Links for the machine that the target names (option `mtriple`)."""
+    compiler = Target(target).cross_compiler if target else None
+    return cc.cross_compiler(compiler) if compiler else cc.create_shared
+
+
 def export_blob(
     file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, engine=None, own="", **kwargs
 ):
@@ -465,8 +471,9 @@ def export_blob(
     `OperatorModule.export_library`. engine: `source` is a program of this target of the engine; None: data alone."""
     file_name = os.fspath(file_name)
     _check_name(file_name, fcompile)
+    ours = fcompile in (None, tar.tar, cc.create_shared)
     if fcompile is None:
-        fcompile = tar.tar if file_name.endswith(".tar") else cc.create_shared
+        fcompile = tar.tar if file_name.endswith(".tar") else _linker(target)
     form = getattr(fcompile, "output_format", "so")
     work = utils.tempdir() if workspace_dir is None else utils.tempdir(workspace_dir, keep_for_debug=True)
     objects = [_compiled(work.relpath("nestsmith_lib"), blob, source, target, fcompile, engine, own)]
@@ -474,7 +481,7 @@ def export_blob(
         pathlib.Path(work.relpath(library.MEMBER)).write_bytes(library.ROOM)
         objects.insert(0, work.relpath(library.MEMBER))
     out = file_name if not file_name.endswith(".tar") or form == "tar" else file_name[:-4]
-    with _whole(out, fcompile in (tar.tar, cc.create_shared)) as into:
+    with whole_file(out, ours) as into:
         fcompile(into, objects + list(addons or []), **kwargs)
         if os.path.isfile(into):
             library.seal(into)
