@@ -440,7 +440,9 @@ class Stage:
     # ---- placement ----
 
     def compute_at(self, parent, scope):
-        """Computes this stage inside loop ``scope`` of stage ``parent``."""
+        """Computes this stage inside loop ``scope`` of stage ``parent``. Raises ValueError where one of the two is computed in the steps of
+        a ``te.scan`` and the other is not.
+        """
         parent = self._s[parent]
         if parent._s is not self._s:
             raise ValueError(f"compute_at: of {self.op.name} and {parent.op.name}, one is computed in the steps of a te.scan, the other is not")
