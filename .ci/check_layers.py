@@ -13,7 +13,7 @@ C = {
     "base": 0, "program": 1, "device": 2, "graph": 3, "rt": 4, "ir": 2, "te": 3, "schedule": 4, "lower": 5, "interp": 5, "codegen": 6,
     "compile": 7, "measure": 8, "model": 8, "runner": 9, "search": 9, "template": 9, "tune": 10, "py": 11,
 }  # fmt: skip
-RUNTIME = {"base", "program", "device", "graph", "rt"}  # a house of its own: it is linked without the others
+RUNTIME = {"base", "program", "device", "graph", "rt"}  # a library that is linked without the other rooms
 
 # The longest prefix of a module's name decides; "" is the package itself.
 PYTHON = {

@@ -19,6 +19,15 @@ from conformance import options, tell
 from aten_operators import operators, run
 
 
+def table(names):
+    """Rows of the operators, by namespace or first letter."""
+    rows = {}
+    for n in names:
+        space = next((s for s in ("nn.functional", "linalg", "special", "fft", "masked") if n.startswith(s + ".")), None)
+        rows.setdefault(space or n.strip("_")[:1].lower(), []).append(n)
+    return ["| Namespace or letter | Operators |", "|---|---|", *(f"| {k} | {', '.join(f'`{n}`' for n in v)} |" for k, v in sorted(rows.items()))]
+
+
 def main():
     p = options(__doc__)
     p.add_argument("--samples", type=int, default=4)
@@ -45,7 +54,7 @@ def main():
     ]  # fmt: skip
     for title, group in (("All samples", whole), ("Some samples", part), ("Refused", refused), ("Wrong", wrong)):
         if group:
-            lines += [f"## {title}", "", ", ".join(f"`{n}`" for n in group), ""]
+            lines += [f"## {title}", "", *table(group), ""]
     tell(lines[:-1], a.out)
     return 1 if wrong else 0
 

@@ -140,7 +140,7 @@ const char *network_name(const NetworkFile *f, int entry); /* of an input or par
 int64_t network_exec_bytes(Arena *a, const NetworkFile *f); /* graph_exec_bytes of an executor that shares the weights */
 
 typedef struct NetworkOn NetworkOn;
-/* in_place: on a CPU weights are used where they lie in the bytes, if they are aligned; nobody may write to these. */
+/* in_place: a CPU reads aligned weights directly from the bytes of the file, which must not change meanwhile. */
 NetworkOn *network_place(Err *e, const NetworkFile *f, Device *d, bool in_place);
 void network_remove(NetworkOn *on); /* after its executors; NULL is allowed */
 /* Another value of a parameter, for executors that are made from now on. */

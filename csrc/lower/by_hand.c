@@ -3,7 +3,8 @@
  * The statements were written for buffers of their own. Where the stage stands they are put in with the buffers of the tensors that
  * these stand for: the inputs of the operation, of which a cache may have taken the place, and its results. Variables that several loops
  * bind are made anew; others stay, for buffers may begin where they say. Results of several shapes are several operations: the first of
- * their stages has the statements, and the memory of all. What no stage computes, because nobody reads it, gets memory of its own.
+ * their stages has the statements, and the memory of all. A result that no stage reads gets a buffer that is
+ * allocated here.
  */
 #include "lower/util.h"
 

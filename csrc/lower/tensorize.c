@@ -1,9 +1,9 @@
 /* tensorize: a tensor intrinsic in the place of a stage's inner loops (te.decl_tensor_intrin).
  *
- * The intrinsic says by an operation what it computes. The part of the stage that the loops cover is compared with it: root axes in
- * order, those of which the part has one value left out; then the bodies, node by node, in which each tensor that the intrinsic reads
- * stands for a tensor that the stage reads, from a first element on (`base`). Its statements are put in with these tensors' buffers in
- * the place of its own; variables for strides and first elements get their values.
+ * An operation describes what the intrinsic computes. The part of the stage that the loops cover is compared with it. First the root
+ * axes are paired in order; axes of which the part has one value are left out. Then the bodies are compared node by node. Each tensor that
+ * the intrinsic reads stands for a tensor that the stage reads, from a first element on (`base`). Last, the intrinsic's statements replace
+ * the loops. They use the buffers of the stage's tensors, and variables for strides and first elements get their values.
  */
 #include "lower/util.h"
 

@@ -1,16 +1,18 @@
 /* The stored forms of a network. Files may be damaged or made by anybody: every length is compared with what is left.
  *
- * In a library, version 1: the line "nestsmith library 1", a line with the length and the SHA-256 of what follows, then 8 bytes with
- * the length of a JSON text, that text, and the raw pieces whose sizes it tells: the graph file, the parameter file, and of every
- * program source, manifest and binary. It is the variable nestsmith_graph_data.
+ * In a library, version 1, it is the variable nestsmith_graph_data. It begins with the line "nestsmith library 1" and a line with the
+ * length and the SHA-256 of the rest. Then come 8 bytes with the length of a JSON text, and that text. The pieces whose sizes the text
+ * tells follow: the graph file, the parameter file, and the source, manifest and binary of every program.
  *
  * A model file (.nsm), version 1: a header and four sections that begin at multiples of 4096 bytes, so that the file is used where it is
  * mapped. All numbers are little-endian.
  *     0  "NSMODEL\n"    8  u32 version    12  u32 number of sections    16  u64 length of the file
  *    24  u64 sum64 of the 24 bytes before it and the table behind it
  *    32  per section u64 where it begins, u64 bytes, u64 sum64
- * The sections: the description, a JSON text; texts (graph file, then per program source and manifest); code (per program one binary or
- * several, for processors that have more instructions first); weights. Binaries and weights begin at multiples of 64 bytes. */
+ *
+ * The first section is the description, a JSON text. The second has texts: the graph file, then the source and manifest of each program.
+ * The third has the binaries. A program may have several, and those that need more instructions come first. The fourth has the weights.
+ * Binaries and weights begin at multiples of 64 bytes. */
 #include "base/object.h"
 #include "program/program.h"
 #include <cJSON.h>

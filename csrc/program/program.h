@@ -151,7 +151,7 @@ typedef struct {
   StoredProgram *program;
   const char **input; /* names of the network's inputs before constants were folded */
 } Container;
-typedef enum { IN_LIBRARY, MODEL_FILE } ContainerForm; /* a variable of a library; a file of its own (.nsm), whose weights are aligned */
+typedef enum { IN_LIBRARY, MODEL_FILE } ContainerForm; /* a variable in a library; a model file (.nsm), whose weights are aligned */
 void container_write(StrBuf *out, const Container *c, ContainerForm form);
 /* Either form. Texts are copied into a; weights and binaries point into data. Raises NS_ERR_VALUE; what: its name in messages. */
 Container *container_read(Arena *a, const void *data, size_t n, const char *what);

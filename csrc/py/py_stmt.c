@@ -322,7 +322,7 @@ static void do_attach(void *p) {
   *b = (TeByHand){st_copy(SES, x->j.body), x->n_in, x->n_out,
                   arena_copy(a, x->buf, sizeof(BufferId) * (size_t)(x->n_in + x->n_out)), from};
   for (int i = x->n_out - 1; i >= 0; i--) {
-    TeOp *op = (TeOp *)(uintptr_t)te_op_of(SES, x->tensor[x->n_in + i]); /* just made; nobody has seen it */
+    TeOp *op = (TeOp *)(uintptr_t)te_op_of(SES, x->tensor[x->n_in + i]); /* made above; no schedule refers to it yet */
     op->by_hand = b;
     op->by_hand_first = i;
   }

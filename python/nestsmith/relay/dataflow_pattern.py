@@ -25,6 +25,7 @@ from .expr import (
     all_nodes,
     children,
     parts,
+    post_order,
     with_parts,
 )
 from .op.op import get
@@ -479,19 +480,9 @@ class _Group(typing.NamedTuple):
     name: str
 
 
-def _in_order(pattern):
-    """The patterns inside of a pattern, parts before what has them."""
-    out, seen, stack = [], set(), [(pattern, False)]
-    while stack:
-        p, done = stack.pop()
-        if done:
-            out.append(p)
-        elif id(p) not in seen:
-            seen.add(id(p))
-            stack.append((p, True))
-            more = (p.redirected,) if isinstance(p, WildcardPattern) and p.redirected is not None else p.parts()
-            stack.extend((c, False) for c in reversed(more))
-    return out
+def _below(pattern):
+    redirected = pattern.redirected if isinstance(pattern, WildcardPattern) else None
+    return pattern.parts() if redirected is None else (redirected,)
 
 
 _NAMES = {Tuple: "Tuple_", If: "If_", Let: "Let_"}
@@ -501,7 +492,7 @@ class _Grouper:
     """Groups the nodes of an expression that a pattern matches, from its result down."""
 
     def __init__(self, pattern, expr):
-        self.patterns, self.order = _in_order(pattern), [e for e in all_nodes(expr) if isinstance(e, Expr)]
+        self.patterns, self.order = post_order(pattern, _below), [e for e in all_nodes(expr) if isinstance(e, Expr)]
         self.readers: dict[int, list] = {}
         for e in self.order:
             for c in parts(e):

@@ -438,9 +438,10 @@ def children(e):
     return tuple(getattr(e, p) for p in _PARTS.get(type(e), ()))
 
 
-def post_order(expr):
-    """Every node reachable from `expr` once: arguments left to right, then the node. Primitive functions are not
-    entered."""
+def post_order(expr, below=children):
+    """Every node reachable from `expr` once: what is `below` it from left to right, then the node. By default primitive functions are not
+    entered.
+    """
     order, seen, stack = [], set(), [(expr, None)]
     while stack:
         e, it = stack.pop()
@@ -448,7 +449,7 @@ def post_order(expr):
             if id(e) in seen:
                 continue
             seen.add(id(e))
-            it = iter(children(e))
+            it = iter(below(e))
         for c in it:
             if id(c) not in seen:
                 stack.append((e, it))
@@ -506,16 +507,7 @@ def with_parts(e, new):
 
 def all_nodes(expr):
     """Every node once, operators and the insides of primitive functions too, :func:`parts` before what has them."""
-    order, seen, stack = [], set(), [(expr, False)]
-    while stack:
-        e, done = stack.pop()
-        if done:
-            order.append(e)
-        elif id(e) not in seen:
-            seen.add(id(e))
-            stack.append((e, True))
-            stack.extend((c, False) for c in reversed(parts(e)))
-    return order
+    return post_order(expr, parts)
 
 
 def is_primitive_call(e):

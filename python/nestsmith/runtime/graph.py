@@ -493,8 +493,9 @@ class GraphExecutorFactoryModule:
         addons, workspace_dir
             As of `OperatorModule.export_library`.
         levels : list of str, optional
-            Model files of CPU networks: processors for which all programs are compiled, of which the best that fits is used: "x86-64-v4",
-            "x86-64-v3", "x86-64-v2", "aarch64" (which needs its compiler). Default: the network's target alone.
+            For model files of CPU networks: the processors for which all programs are compiled. Where the file is loaded, the best one that
+            fits is used. Names: "x86-64-v4", "x86-64-v3", "x86-64-v2", "aarch64" (its compiler must be installed). Default: only the
+            network's target.
 
         Raises
         ------

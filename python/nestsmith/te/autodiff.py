@@ -1,9 +1,9 @@
 """Gradients of tensor expressions, in reverse mode.
 
-The adjoint of a tensor is what a result changes by with each of its elements. An operation hands its adjoint on to what it reads: for each
-read ``X[f(i, r)]`` with the partial derivative ``p(i, r)``, the adjoint of ``X[j]`` gets the sum of ``adjoint[i] * p(i, r)`` over all
-``(i, r)`` with ``f(i, r) = j``. These equations are solved for as many of the axes as they are linear in, so that sums go over the rest only:
-of a convolution over the channels and the kernel, not over all elements.
+The adjoint of a tensor has the derivative of a result by each of its elements. An operation adds to the adjoints of the tensors that it
+reads. Let ``X[f(i, r)]`` be a read, and ``p(i, r)`` the partial derivative by it. Then the adjoint of ``X[j]`` gets the sum of
+``adjoint[i] * p(i, r)`` over all ``(i, r)`` with ``f(i, r) = j``. These equations are solved for the axes in which they are linear, and the
+sum goes over the other axes only. For a convolution these are the channels and the kernel.
 """
 
 from __future__ import annotations
