@@ -4,11 +4,13 @@
     python tests/sweep/run.py --minutes 6 --seed 17    # a sample that the seed chooses, of networks and of a way beside "folded"
     python tests/sweep/run.py --ops add,nn.functional.pad --types float32,bool --ways folded,default
 
-Many operators are one network, so that their programs are compiled together; each network has a process of its own, so that a crash
-is a result as well. Prints how many results were compared and, for each difference beyond the budget, a script that shows it."""
+Many operators are one network, so that their programs are compiled together. Each network has a process of its own, so that a crash
+is a result as well; `--jobs` of them run side by side. Prints how many results were compared and, for each difference beyond the budget,
+a script that shows it."""
 
 import argparse
 import collections
+import os
 import pathlib
 import random
 import re
@@ -23,8 +25,10 @@ import torch
 if __name__ == "__main__":
     # PyTorch's database asks for GPUs when it is imported; a driver that this process has started does not work in its children.
     torch.cuda.is_available = lambda: False
+    os.environ["OMP_NUM_THREADS"] = os.environ["TVM_NUM_THREADS"] = "1"  # each network has one processor
 
-from sweep_networks import WAYS, Total, every, judged
+from sweep_networks import WAYS, every
+from sweep_processes import Total, Work, judged
 from sweep_values import TYPES
 
 
@@ -33,7 +37,7 @@ def main():
     p.add_argument("--minutes", type=float, default=None)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--skip", type=int, default=0, help="networks that are left out")
-    p.add_argument("--share", default="0/1", help="k/n: of n processes that share the networks this is the k-th, from 0")
+    p.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="networks that are judged side by side")
     p.add_argument("--ops")
     p.add_argument("--types", default=",".join((*TYPES, "onnx")))
     p.add_argument("--ways", default=",".join(WAYS))
@@ -45,18 +49,16 @@ def main():
     a = p.parse_args()
     torch.set_num_threads(1)
     names = a.ops.split(",") if a.ops else None
-    chunks = [(part, kind) for kind in a.types.split(",") for part in every(kind, a.chunk, names)][a.skip :]
-    share, of = map(int, a.share.split("/"))
-    chunks = chunks[share::of]
-    if a.minutes:
-        random.Random(a.seed).shuffle(chunks)
     ways, draw = a.ways.split(","), random.Random(a.seed)
+    works = [Work(part, kind, ways) for kind in a.types.split(",") for part in every(kind, a.chunk, names)][a.skip :]
+    if a.minutes:
+        draw.shuffle(works)
+        others = [w for w in ways if w != "folded"]
+        if len(ways) > 2:
+            works = [w._replace(ways=["folded", draw.choice(others)]) for w in works]
     begin, total = time.time(), Total()
-    for k, (part, kind) in enumerate(chunks):
-        if a.minutes and time.time() - begin > 60 * a.minutes:
-            break
-        some = ["folded", draw.choice([w for w in ways if w != "folded"])] if a.minutes and len(ways) > 2 else ways
-        new = judged(part, kind, some, a.seed, a.most, a.target)
+    results = judged(works, (a.seed, a.most, a.target), a.jobs, a.minutes and 60 * a.minutes)
+    for k, (work, new) in enumerate(results):
         total.add(new)
         for name, way, fill, what, detail in new.findings:
             print(f"{name} | {way} | {fill} | {what}", flush=True)
@@ -65,7 +67,7 @@ def main():
         for covered, name, way, fill, what in new.covered if a.covered else ():
             print(f"[{covered}] {name} | {way} | {fill} | {what}", flush=True)
         line = f"{new.n} cases, {new.checks.total()} checks, {len(new.findings)} differences, {time.time() - begin:.0f} s"
-        print(f"-- {k + 1}/{len(chunks)} {kind}: {line}", file=sys.stderr, flush=True)
+        print(f"-- {k + 1}/{len(works)} {work.kind}: {line}", file=sys.stderr, flush=True)
     print(f"{total.checks.total()} checks of {total.n} cases; beyond the budget and outside of the table of docs/numerics.md: {len(total.findings)}")
     for (kind, way), n in total.checks.items():
         print(f"  {kind}, {way}: {n} checks")

@@ -1,14 +1,7 @@
-"""Cases as networks, built in every way and compared with PyTorch; each network in a process of its own, so that a crash is a result as well."""
+"""Cases as networks, built in every way and compared with PyTorch."""
 
 import collections
 import functools
-import os
-import pathlib
-import pickle
-import resource
-import signal
-import sys
-import traceback
 
 import numpy as np
 import sweep_cases as cases
@@ -26,8 +19,6 @@ from nestsmith.relay.transform.fold_constant import fold
 
 WAYS = ("folded", "default", "first", "drawn0", "drawn1", "drawn2", "drawn3")
 SMALL = {"evolutionary_search_population": 16, "sample_init_min_population": 6}
-MEMORY = 12 << 30  # that a process may ask for besides what it has: sizes that come from data may be absurd
-SECONDS = 900  # of a process
 
 
 # ---- ways to a program ----
@@ -156,9 +147,9 @@ def _onnx():
 
 
 class Chunk:
-    """The cases of some operators and one type, made and compared in every way."""
+    """The cases of some operators and one type, made and compared way by way."""
 
-    def __init__(self, names, kind, ways, seed, most, target="llvm"):
+    def __init__(self, names, kind, seed, most, target="llvm"):
         self.findings, self.covered, self.counts, self.left, self.apart = [], [], collections.Counter(), {}, {}
         self.found, self.wanted, self.target = [], [], target
         for name in names:
@@ -169,13 +160,14 @@ class Chunk:
                 if isinstance(w.rows[0], list) and c.outputs:
                     self.found.append(c)
                     self.wanted.append(w)
-        for way in ways:
-            stage(f"{way}")
-            self.way = way
-            if way == "folded":
-                self.fold()
-            elif self.found:
-                self.compile(self.found, self.wanted)
+
+    def judge(self, way):
+        """Builds the cases in one way and compares their results; adds to findings, covered and counts."""
+        self.way = way
+        if way == "folded":
+            self.fold()
+        elif self.found:
+            self.compile(self.found, self.wanted)
 
     def fold(self):
         for c, w in zip(self.found, self.wanted):
@@ -300,98 +292,6 @@ def script(c, tensors):
               f"print(M()({', '.join(names)}))",
               f"print(nestsmith.compile(M().eval(), ({', '.join(names)},), target='llvm', guess=False)({', '.join(names)}))"]  # fmt: skip
     return "\n".join(lines)
-
-
-# ---- processes ----
-
-_pipe = None
-
-
-def _mapped():
-    """Bytes of addresses that this process has; a driver of GPUs takes many times the machine's memory."""
-    return int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-
-
-def stage(text):
-    if _pipe is not None:
-        pickle.dump(("stage", text), _pipe)
-        _pipe.flush()
-
-
-def apart(make):
-    """What make() gives in a child process, or the text of how that ended; and the last stage that it reached."""
-    global _pipe
-    out, into = os.pipe()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            os.close(out)
-            _pipe = os.fdopen(into, "wb")
-            limit = MEMORY + _mapped()
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-            try:
-                value = ("value", make())
-            except BaseException:
-                value = ("failed", traceback.format_exc())
-            pickle.dump(value, _pipe)
-            _pipe.close()
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(into)
-    last, value = "making", None
-    with os.fdopen(out, "rb") as f:
-        while True:
-            try:
-                kind, x = pickle.load(f)
-            except (EOFError, pickle.UnpicklingError):
-                break
-            if kind == "stage":
-                last = x
-            else:
-                value = (kind, x)
-    _, status = os.waitpid(child, 0)
-    if value is None:
-        how = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
-        value = ("died", how)
-    return *value, last
-
-
-class Total:
-    """What came of networks: differences, those that a row of the table covers, of how many cases, and how many results were compared
-    by type and way."""
-
-    def __init__(self, findings=(), covered=(), n=0, checks=None):
-        self.findings, self.covered, self.n, self.checks = list(findings), list(covered), n, collections.Counter(checks or {})
-
-    def add(self, other):
-        self.findings += other.findings
-        self.covered += other.covered
-        self.n += other.n
-        self.checks.update(other.checks)
-        return self
-
-
-def judged(names, kind, ways, seed, most, target="llvm"):
-    """The Total of a chunk; where its process dies, of its halves."""
-
-    def make():
-        c = Chunk(names, kind, ways, seed, most, target)
-        return c.findings, c.covered, len(c.found), {(kind, way): n for way, n in c.counts.items()}
-
-    how, value, last = apart(make)
-    if how == "value":
-        return Total(*value)
-    if len(names) == 1 and how == "died" and last == "making":
-        print(f"-- {names[0]}[{kind}]: PyTorch itself ends the process: {value}", file=sys.stderr)
-        return Total()
-    if len(names) == 1:
-        return Total([(f"{names[0]}[{kind}]", last, "", f"PROCESS {how}: {value.strip().splitlines()[-1]}", value)])
-    half = len(names) // 2
-    return judged(names[:half], kind, ways, seed, most, target).add(judged(names[half:], kind, ways, seed, most, target))
 
 
 def every(kind, size=16, names=None):
