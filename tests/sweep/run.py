@@ -1,7 +1,7 @@
 """The sweep: operators x numbers that programs get wrong x element types x ways to a program, against PyTorch.
 
     python tests/sweep/run.py                          # everything: hours
-    python tests/sweep/run.py --minutes 6 --seed 17    # a sample that the seed chooses, of networks and of a way beside "folded"
+    python tests/sweep/run.py --minutes 6 --seed 17    # a sample that the seed chooses, of networks and of a way besides "folded"
     python tests/sweep/run.py --ops add,nn.functional.pad --types float32,bool --ways folded,default
 
 Many operators are one network, so that their programs are compiled together. Each network has a process of its own, so that a crash
@@ -40,7 +40,7 @@ def main():
     p.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="networks that are judged side by side")
     p.add_argument("--ops")
     p.add_argument("--types", default=",".join((*TYPES, "onnx")))
-    p.add_argument("--ways", default=",".join(WAYS))
+    p.add_argument("--ways", help=f"of {','.join(WAYS)}; without it all, and with --minutes two of them for each network")
     p.add_argument("--most", type=int, default=2, help="samples of an operator")
     p.add_argument("--chunk", type=int, default=16)
     p.add_argument("--target", default="llvm", help="llvm, opencl or cuda")
@@ -49,13 +49,13 @@ def main():
     a = p.parse_args()
     torch.set_num_threads(1)
     names = a.ops.split(",") if a.ops else None
-    ways, draw = a.ways.split(","), random.Random(a.seed)
-    works = [Work(part, kind, ways) for kind in a.types.split(",") for part in every(kind, a.chunk, names)][a.skip :]
+    ways, draw = a.ways.split(",") if a.ways else WAYS, random.Random(a.seed)
+    works = [Work(part, kind, ways) for kind in a.types.split(",") for part in every(kind, a.chunk, names)]
     if a.minutes:
         draw.shuffle(works)
-        others = [w for w in ways if w != "folded"]
-        if len(ways) > 2:
-            works = [w._replace(ways=["folded", draw.choice(others)]) for w in works]
+    works = works[a.skip :]
+    if a.minutes and not a.ways:
+        works = [w._replace(ways=["folded", draw.choice(WAYS[1:])]) for w in works]
     begin, total = time.time(), Total()
     results = judged(works, (a.seed, a.most, a.target), a.jobs, a.minutes and 60 * a.minutes)
     for k, (work, new) in enumerate(results):
