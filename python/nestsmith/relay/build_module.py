@@ -49,30 +49,9 @@ class Program:
     with waits, as `nestsmith.overlap` makes them, and one that lets the next begin; or nothing), `join` and
     `joined` (what `JoinInPlace` says: None and (0, 0) if nothing)."""
 
-    __slots__ = (
-        "name",
-        "kernel",
-        "reshape",
-        "join",
-        "joined",
-        "arg_index",
-        "made",
-        "dag",
-        "key",
-        "keys",
-        "found",
-        "origin",
-        "schedule",
-        "why",
-        "source",
-        "manifest",
-        "binary",
-        "cached",
-        "constant",
-        "relaid",
-        "products",
-        "early",
-    )
+    __slots__ = ("name", "kernel", "reshape", "join", "joined", "arg_index", "made", "dag", "key", "keys", "found",
+                 "origin", "schedule", "why", "source", "manifest", "binary", "cached", "constant", "relaid",
+                 "products", "early")  # fmt: skip
 
     def __init__(self, kernel):
         self.kernel, self.name = kernel, kernel.name
@@ -327,11 +306,8 @@ def build(ir_mod, *args, **kwargs):
     if not isinstance(ir_mod, IRModule):
         if not isinstance(ir_mod, Expr):
             raise TypeError(f"relay.build takes an IRModule, not {type(ir_mod).__name__}")
-        warnings.warn(
-            "relay.build of a bare function is deprecated; wrap it with IRModule.from_expr",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        warnings.warn("relay.build of a bare function is deprecated; wrap it with IRModule.from_expr",
+                      DeprecationWarning, stacklevel=2)  # fmt: skip
     if a["target_host"] is not None:
         warnings.warn("target_host is deprecated; write Target(target, host=...)", DeprecationWarning, stacklevel=2)
     target = a["target"]

@@ -37,14 +37,8 @@ from .transform import pad
 from .util import INJECTIVE, get_const_int, get_pad_tuple, in_layout, is_float, layout_axes, tuple_of
 
 METHODS = ("nearest_neighbor", "linear", "cubic")
-MODES = (
-    "half_pixel",
-    "align_corners",
-    "asymmetric",
-    "pytorch_half_pixel",
-    "tf_half_pixel_for_nn",
-    "tf_crop_and_resize",
-)
+MODES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn",
+         "tf_crop_and_resize")  # fmt: skip
 ROUNDINGS = ("", "round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
@@ -160,9 +154,7 @@ def _to(value, dtype, overshoots):
     return value.astype(dtype)
 
 
-def _resize(
-    data, roi, size, letters, layout, method, mode, rounding, alpha, exclude, extrapolation_value, out_dtype
-):  # fmt: skip
+def _resize(data, roi, size, letters, layout, method, mode, rounding, alpha, exclude, extrapolation_value, out_dtype):
     for what, value, known in (("method", method, METHODS), ("mode", mode, MODES), ("rounding", rounding, ROUNDINGS)):
         if value not in known:
             raise ValueError(f"resize{len(letters)}d: {what} {value!r}; use one of {', '.join(map(repr, known))}")
@@ -268,12 +260,9 @@ def affine_grid(data, target_shape):
     def place(i, n):
         return tir.const(-1.0, data.dtype) + i.astype(data.dtype) * tir.const(2 / (n - 1) if n > 1 else 0.0, data.dtype)
 
-    return te.compute(
-        (data.shape[0], 2, h, w),
-        lambda n, d, i, j: data[n, d, 0] * place(j, w) + data[n, d, 1] * place(i, h) + data[n, d, 2],
-        name="affine_grid",
-        tag=INJECTIVE,
-    )
+    return te.compute((data.shape[0], 2, h, w),
+                      lambda n, d, i, j: data[n, d, 0] * place(j, w) + data[n, d, 1] * place(i, h) + data[n, d, 2],
+                      name="affine_grid", tag=INJECTIVE)  # fmt: skip
 
 
 def _reflected(x, low, high):

@@ -111,9 +111,7 @@ def threefry_generate(gen, out_shape):
         return base(7) + i.astype(_U64) * _u(4)
 
     numbers = _hash(lambda w: base(w), counter, blocks, "T_threefry")
-    out = c_compute(
-        shape, lambda *ax: _element(numbers, ax, shape), "T_threefry_generate", INJECTIVE
-    )
+    out = c_compute(shape, lambda *ax: _element(numbers, ax, shape), "T_threefry_generate", INJECTIVE)
     after = c_compute([10], lambda i: base(i) + tir.Select(tir.EQ(i, 7), _u(n), zero), "T_threefry_next", INJECTIVE)
     return after, out
 

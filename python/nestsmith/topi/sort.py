@@ -65,9 +65,7 @@ def argsort(data, valid_count=None, axis=-1, is_ascend=True, dtype="float32"):
     a = normal_axis(axis, len(data.shape))
     if valid_count is None:
         return as_type(_positions(data, a, is_ascend, data.shape[a]), dtype)
-    rest = c_compute(
-        data.shape, lambda *ax: ax[a] >= valid_count(*ax[:a], *ax[a + 1 :]), "T_beyond", INJECTIVE
-    )
+    rest = c_compute(data.shape, lambda *ax: ax[a] >= valid_count(*ax[:a], *ax[a + 1 :]), "T_beyond", INJECTIVE)
     return as_type(_positions(data, a, is_ascend, data.shape[a], rest), dtype)
 
 

@@ -168,9 +168,7 @@ def split(x, indices_or_sections, axis=0):
         if not 0 <= begin <= end <= size:
             raise ValueError(f"split positions {begins[1:]} are not ascending within extent {size}")
         shape = [*x.shape[:a], end - begin, *x.shape[a + 1 :]]
-        out.append(
-            c_compute(shape, lambda *ax, b=begin: x(*ax[:a], ax[a] + b, *ax[a + 1 :]), name, INJECTIVE)
-        )
+        out.append(c_compute(shape, lambda *ax, b=begin: x(*ax[:a], ax[a] + b, *ax[a + 1 :]), name, INJECTIVE))
     return out
 
 
@@ -340,9 +338,7 @@ def repeat(x, repeats, axis=0):
     """Every element ``repeats`` times along a dimension; stage ``T_repeat``."""
     a = normal_axis(axis, len(x.shape))
     shape = [*x.shape[:a], x.shape[a] * repeats, *x.shape[a + 1 :]]
-    return c_compute(
-        shape, lambda *ax: x(*ax[:a], te.floordiv(ax[a], repeats), *ax[a + 1 :]), "T_repeat", BROADCAST
-    )
+    return c_compute(shape, lambda *ax: x(*ax[:a], te.floordiv(ax[a], repeats), *ax[a + 1 :]), "T_repeat", BROADCAST)
 
 
 def tile(x, reps):
@@ -362,9 +358,7 @@ def tile(x, reps):
 def flip(x, axis=0):
     """One dimension reversed; stage ``T_reverse``."""
     a = normal_axis(axis, len(x.shape))
-    return c_compute(
-        x.shape, lambda *ax: x(*ax[:a], (x.shape[a] - 1) - ax[a], *ax[a + 1 :]), "T_reverse", INJECTIVE
-    )
+    return c_compute(x.shape, lambda *ax: x(*ax[:a], (x.shape[a] - 1) - ax[a], *ax[a + 1 :]), "T_reverse", INJECTIVE)
 
 
 def arange(start, stop=None, step=1, dtype="float32"):
@@ -400,9 +394,7 @@ def gather(x, axis, indices):
     a = normal_axis(axis, len(x.shape))
     if len(indices.shape) != len(x.shape):
         raise ValueError(f"gather: indices have {len(indices.shape)} dimension(s), the data {len(x.shape)}")
-    return c_compute(
-        indices.shape, lambda *ax: x(*ax[:a], indices(*ax), *ax[a + 1 :]), "T_gather", INJECTIVE
-    )
+    return c_compute(indices.shape, lambda *ax: x(*ax[:a], indices(*ax), *ax[a + 1 :]), "T_gather", INJECTIVE)
 
 
 def one_hot(indices, on_value, off_value, depth, axis=-1, dtype="float32"):

@@ -8,12 +8,10 @@ from ..target import Target
 from ..tir.layout import bijective_layout, layout
 from .util import get_const_int, get_const_tuple, prod, ravel, unravel
 
-__all__ = [
-    "InvalidShapeError", "ceil_div", "const_matrix", "const_vector", "equal_const_int", "get_const_float", "get_const_int",
-    "get_const_tuple", "get_float_tuple", "get_max_power2_factor", "get_shape", "is_empty_shape", "is_target", "make_idx",
-    "nchw_pack_layout", "nchw_xc_layout", "prod", "ravel_index", "simplify", "swap", "traverse_inline", "unpack_NCHWc_to_nchw",
-    "unravel_index", "within_index",
-]  # fmt: skip
+__all__ = ["InvalidShapeError", "ceil_div", "const_matrix", "const_vector", "equal_const_int", "get_const_float",
+           "get_const_int", "get_const_tuple", "get_float_tuple", "get_max_power2_factor", "get_shape",
+           "is_empty_shape", "is_target", "make_idx", "nchw_pack_layout", "nchw_xc_layout", "prod", "ravel_index",
+           "simplify", "swap", "traverse_inline", "unpack_NCHWc_to_nchw", "unravel_index", "within_index"]  # fmt: skip
 
 
 
@@ -179,11 +177,8 @@ def nchw_xc_layout(layout_info):
 def unpack_NCHWc_to_nchw(packed_out, out_dtype):  # noqa: N802 (name of the established interface)
     """[N, C/b, H, W, b] as [N, C, H, W]."""
     n, chunks, h, w, b = get_const_tuple(packed_out.shape)
-    return te.compute(
-        (n, chunks * b, h, w),
-        lambda n, c, h, w: packed_out[n, te.indexdiv(c, b), h, w, te.indexmod(c, b)].astype(out_dtype),
-        name="output_unpack",
-        tag="injective,unpack_nchwc",
-    )
+    return te.compute((n, chunks * b, h, w),
+                      lambda n, c, h, w: packed_out[n, te.indexdiv(c, b), h, w, te.indexmod(c, b)].astype(out_dtype),
+                      name="output_unpack", tag="injective,unpack_nchwc")  # fmt: skip
 
 

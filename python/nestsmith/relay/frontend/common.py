@@ -21,12 +21,10 @@ from ..op.registry import BROADCAST, INJECTIVE
 from ..transform.fold_constant import fold
 from .values import arange, array, dtype_of, filled, known, rank_of, repeated, shape_of
 
-__all__ = [
-    "as_dtype", "cast", "scalar", "round_even", "power", "clip", "reduce", "extreme", "softmax", "layer_norm", "gelu", "convolution",
-    "transposed_convolution", "spread", "pool", "matmul", "linear", "attention", "expand", "gather", "gather_elements", "triangle", "now",
-    "neutral", "scatter", "scatter_elements", "slice_axes", "pad", "resize", "softplus", "log_sigmoid", "log_add_exp", "erf_based",
-    "normalized", "activation",
-]  # fmt: skip
+__all__ = ["as_dtype", "cast", "scalar", "round_even", "power", "clip", "reduce", "extreme", "softmax", "layer_norm",
+           "gelu", "convolution", "transposed_convolution", "spread", "pool", "matmul", "linear", "attention", "expand",
+           "gather", "gather_elements", "triangle", "now", "neutral", "scatter", "scatter_elements", "slice_axes",
+           "pad", "resize", "softplus", "log_sigmoid", "log_add_exp", "erf_based", "normalized", "activation"]  # fmt: skip
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
@@ -634,10 +632,8 @@ def _whole(pairs):
     return [(i, w / total) for i, w in pairs]
 
 
-def resize(
-    x, sizes, scales, method, mode="half_pixel", rounding="round_prefer_floor", cubic=-0.75, exclude=False, roi=None, beyond=0.0,
-    antialias=False,
-):  # fmt: skip
+def resize(x, sizes, scales, method, mode="half_pixel", rounding="round_prefer_floor", cubic=-0.75, exclude=False,
+           roi=None, beyond=0.0, antialias=False):  # fmt: skip
     """Each axis to its size, by the positions that ONNX defines. The two image axes of NCHW data at whole scales are one operator;
     everything else is a gather and a sum of products with known weights per axis. Integers are cut toward zero."""
     shape = shape_of(x)

@@ -137,10 +137,8 @@ def _operator(node, version):
         schema = defs.get_schema(node.op_type, version, "")
     except defs.SchemaError:
         return
-    for what, given, least, most in (
-        ("inputs", node.input, schema.min_input, schema.max_input),
-        ("outputs", node.output, schema.min_output, schema.max_output),
-    ):
+    for what, given, least, most in (("inputs", node.input, schema.min_input, schema.max_input),
+                                     ("outputs", node.output, schema.min_output, schema.max_output)):  # fmt: skip
         if not least <= len(given) <= most:
             raise ValueError(f"{label(node)} has {len(given)} {what}; {node.op_type} has {least if least == most else f'{least} to {most}'}")
     for i, (name, formal) in enumerate(zip(node.input, schema.inputs)):

@@ -811,10 +811,8 @@ def _resize(n):
             roi[a] = float(given[i]), float(given[len(axes) + i])
     mode = n.get("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
     rounding = n.get("nearest_mode", "floor" if old else "round_prefer_floor")
-    return c.resize(
-        x, full_sizes, full_scales, n.get("mode", "nearest"), mode, rounding, n.get("cubic_coeff_a", -0.75),
-        bool(n.get("exclude_outside")), roi, n.get("extrapolation_value", 0.0), bool(n.get("antialias")),
-    )  # fmt: skip
+    return c.resize(x, full_sizes, full_scales, n.get("mode", "nearest"), mode, rounding, n.get("cubic_coeff_a", -0.75),
+                    bool(n.get("exclude_outside")), roi, n.get("extrapolation_value", 0.0), bool(n.get("antialias")))  # fmt: skip
 
 
 # ---- whole blocks ----

@@ -39,10 +39,8 @@ _INLINE = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}  # where in
 _WITHOUT_MEANING = {"layout", "device", "pin_memory", "memory_format", "generator", "non_blocking"}
 
 
-def from_pytorch(
-    script_module, input_infos=None, custom_convert_map=None, default_dtype="float32", use_parser_friendly_name=False, *,
-    example_inputs=None, freeze_params=False, check=False, limits=None,
-):  # fmt: skip
+def from_pytorch(script_module, input_infos=None, custom_convert_map=None, default_dtype="float32",
+                 use_parser_friendly_name=False, *, example_inputs=None, freeze_params=False, check=False, limits=None):  # fmt: skip
     """A network from a model of PyTorch.
 
     Parameters

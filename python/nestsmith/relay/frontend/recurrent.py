@@ -12,10 +12,8 @@ __all__ = ["recurrent"]
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 _DEFAULT = {"RNN": ["Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}
 # How many parameters the activations have: alpha, then beta.
-_PARAMETERS = {
-    "Relu": 0, "Tanh": 0, "Sigmoid": 0, "Softsign": 0, "Softplus": 0, "LeakyRelu": 1, "ThresholdedRelu": 1, "Elu": 1, "Affine": 2,
-    "ScaledTanh": 2, "HardSigmoid": 2,
-}  # fmt: skip
+_PARAMETERS = {"Relu": 0, "Tanh": 0, "Sigmoid": 0, "Softsign": 0, "Softplus": 0, "LeakyRelu": 1, "ThresholdedRelu": 1,
+               "Elu": 1, "Affine": 2, "ScaledTanh": 2, "HardSigmoid": 2}  # fmt: skip
 
 
 def _part(x, axis, begin, end):

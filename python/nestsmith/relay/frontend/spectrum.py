@@ -37,10 +37,8 @@ def product(a, b):
         return relay.multiply(ar, br), relay.multiply(ai, br)
     if ai is None:
         return relay.multiply(ar, br), relay.multiply(ar, bi)
-    return (
-        relay.subtract(relay.multiply(ar, br), relay.multiply(ai, bi)),
-        relay.add(relay.multiply(ar, bi), relay.multiply(ai, br)),
-    )
+    return (relay.subtract(relay.multiply(ar, br), relay.multiply(ai, bi)),
+            relay.add(relay.multiply(ar, bi), relay.multiply(ai, br)))  # fmt: skip
 
 
 def _angles(rows, columns, n, sign):

@@ -9,14 +9,8 @@ __all__ = ["stop_fusion", "checkpoint", "on_device", "compiler_begin", "compiler
 
 
 def _mark(name, pattern=ELEMWISE):
-    register(
-        name,
-        pattern,
-        lambda attrs, types: types[0] if types[0] is not None else tensor(types, 0),
-        lambda attrs, x: x,
-        loops=lambda a, x, c, t: topi.identity(x[0]),
-        colour=FOLLOW,
-    )
+    register(name, pattern, lambda attrs, types: types[0] if types[0] is not None else tensor(types, 0),
+             lambda attrs, x: x, loops=lambda a, x, c, t: topi.identity(x[0]), colour=FOLLOW)  # fmt: skip
 
 
 for _name in ("on_device", "annotation.checkpoint", "annotation.compiler_begin", "annotation.compiler_end", "annotation.bitpack_start",

@@ -92,15 +92,8 @@ def _layout_transform_loops(a, x, c, t):
     return relayout(x[0], a.src_layout, a.dst_layout)
 
 
-register(
-    "layout_transform",
-    INJECTIVE,
-    _layout_infer,
-    _ev_layout,
-    layout=move_layout,
-    loops=_layout_transform_loops,
-    ranked=True,
-)
+register("layout_transform", INJECTIVE, _layout_infer, _ev_layout, layout=move_layout, loops=_layout_transform_loops,
+         ranked=True)  # fmt: skip
 
 
 def layout_transform(data, src_layout, dst_layout):

@@ -23,37 +23,16 @@ def _infer(attrs, types):
 
 
 def _resize2d_loops(a, x, c, t):
-    return topi.image.resize2d(
-        x[0],
-        a.roi,
-        a.size,
-        a.layout,
-        a.method,
-        a.coordinate_transformation_mode,
-        a.rounding_method,
-        a.cubic_alpha,
-        a.cubic_exclude,
-        a.extrapolation_value,
-        a.out_dtype or None,
-    )
+    return topi.image.resize2d(x[0], a.roi, a.size, a.layout, a.method, a.coordinate_transformation_mode,
+                               a.rounding_method, a.cubic_alpha, a.cubic_exclude, a.extrapolation_value,
+                               a.out_dtype or None)  # fmt: skip
 
 
 register("image.resize2d", INJECTIVE, _infer, layout=window_layout, loops=_resize2d_loops, ranked=True)
 
 
-def resize2d(
-    data,
-    size,
-    roi=None,
-    layout="NCHW",
-    method="linear",
-    coordinate_transformation_mode="half_pixel",
-    rounding_method="",
-    cubic_alpha=-0.5,
-    cubic_exclude=0,
-    extrapolation_value=0.0,
-    out_dtype="",
-):
+def resize2d(data, size, roi=None, layout="NCHW", method="linear", coordinate_transformation_mode="half_pixel",
+             rounding_method="", cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype=""):  # fmt: skip
     """Resizes the spatial axes to `size` (height, width); method nearest_neighbor, linear or cubic.
 
     `coordinate_transformation_mode`: half_pixel, align_corners, asymmetric, pytorch_half_pixel, tf_half_pixel_for_nn or
@@ -70,20 +49,10 @@ def resize2d(
     if len(roi) != 4:
         raise ValueError(f"roi is {roi}; it must be four numbers: y0, x0, y1, x1")
     size = tuple(check.integer("size", n, 1) for n in ((size, size) if isinstance(size, int) else size))
-    return call(
-        "image.resize2d",
-        [data],
-        size=size,
-        roi=roi,
-        layout=layout,
-        method=method,
-        coordinate_transformation_mode=coordinate_transformation_mode,
-        rounding_method=rounding_method,
-        cubic_alpha=float(cubic_alpha),
-        cubic_exclude=int(cubic_exclude),
-        extrapolation_value=float(extrapolation_value),
-        out_dtype=out_dtype,
-    )
+    return call("image.resize2d", [data], size=size, roi=roi, layout=layout, method=method,
+                coordinate_transformation_mode=coordinate_transformation_mode, rounding_method=rounding_method,
+                cubic_alpha=float(cubic_alpha), cubic_exclude=int(cubic_exclude),
+                extrapolation_value=float(extrapolation_value), out_dtype=out_dtype)  # fmt: skip
 
 
 def _resize(dims, name, default):
@@ -100,10 +69,8 @@ def _resize(dims, name, default):
 
     register(f"image.{name}", INJECTIVE, infer, loops=loops, ranked=True)
 
-    def build(
-        data, size, roi=None, layout=default, method="linear", coordinate_transformation_mode="half_pixel", rounding_method="",
-        cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype="",
-    ):  # fmt: skip
+    def build(data, size, roi=None, layout=default, method="linear", coordinate_transformation_mode="half_pixel",
+              rounding_method="", cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype=""):  # fmt: skip
         check.one_of_names("method", method, METHODS)
         roi = (0.0,) * dims + (1.0,) * dims if roi is None else tuple(map(float, roi.data.tolist() if isinstance(roi, Constant) else roi))
         size = (size,) * dims if isinstance(size, int) else tuple(check.integer("size", n, 1) for n in size)
@@ -151,10 +118,8 @@ def grid_sample(data, grid, method="bilinear", layout="NCHW", padding_mode="zero
 
 def crop_and_resize(data, boxes, box_indices, crop_size, layout, method="bilinear", extrapolation_value=0.0, out_dtype=None):
     """Parts of images, `boxes` [B, 4] (y0, x0, y1, x1 in parts of the image) of image `box_indices` [B], resized to `crop_size`."""
-    return call(
-        "image.crop_and_resize", [data, boxes, box_indices], crop_size=tuple(int(n) for n in crop_size), layout=layout, method=method,
-        extrapolation_value=float(extrapolation_value), out_dtype=out_dtype or "",
-    )  # fmt: skip
+    return call("image.crop_and_resize", [data, boxes, box_indices], crop_size=tuple(int(n) for n in crop_size),
+                layout=layout, method=method, extrapolation_value=float(extrapolation_value), out_dtype=out_dtype or "")  # fmt: skip
 
 
 def dilation2d(
@@ -162,7 +127,5 @@ def dilation2d(
 ):  # fmt: skip
     """Morphological dilation: the largest sum of an element and a weight under a window, per channel."""
     pads = tuple(int(p) for p in ((padding,) * 2 if isinstance(padding, int) else padding))
-    return call(
-        "image.dilation2d", [data, weight], strides=tuple(strides), padding=pads, dilations=tuple(dilations), data_layout=data_layout,
-        kernel_layout=kernel_layout, out_dtype=out_dtype,
-    )  # fmt: skip
+    return call("image.dilation2d", [data, weight], strides=tuple(strides), padding=pads, dilations=tuple(dilations),
+                data_layout=data_layout, kernel_layout=kernel_layout, out_dtype=out_dtype)  # fmt: skip

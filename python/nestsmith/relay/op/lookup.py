@@ -83,14 +83,8 @@ def _ev_take(attrs, x, i):
     return np.stack(parts).reshape(i.shape[:b] + parts[0].shape)
 
 
-register(
-    "take",
-    INJECTIVE,
-    _take_infer,
-    _ev_take,
-    loops=lambda a, x, c, t: topi.take(x[0], x[1], a.axis, a.batch_dims, a.mode),
-    ranked=False,
-)
+register("take", INJECTIVE, _take_infer, _ev_take,
+         loops=lambda a, x, c, t: topi.take(x[0], x[1], a.axis, a.batch_dims, a.mode), ranked=False)  # fmt: skip
 
 
 def take(data, indices, axis=None, batch_dims=0, mode="clip"):
@@ -98,13 +92,8 @@ def take(data, indices, axis=None, batch_dims=0, mode="clip"):
     same. mode: clip, wrap or fast (an index out of range ends the run with an error)."""
     if mode not in ("clip", "wrap", "fast"):
         raise ValueError(f"mode {mode!r}; use 'clip', 'wrap' or 'fast'")
-    out = call(
-        "take",
-        [data, as_expr(indices)],
-        axis=None if axis is None else int(axis),
-        batch_dims=int(batch_dims),
-        mode=mode,
-    )
+    out = call("take", [data, as_expr(indices)], axis=None if axis is None else int(axis), batch_dims=int(batch_dims),
+               mode=mode)  # fmt: skip
     return _with_known(out) if mode == "fast" else out
 
 
@@ -113,14 +102,9 @@ def _gather_infer(attrs, types):
     return TensorType(i.shape, t.dtype)
 
 
-register(
-    "gather",
-    INJECTIVE,
-    _gather_infer,
-    lambda attrs, x, i: np.take_along_axis(x, in_range(i, x.shape[attrs.axis]), attrs.axis),
-    loops=lambda a, x, c, t: topi.gather(x[0], a.axis, x[1]),
-    ranked=False,
-)
+register("gather", INJECTIVE, _gather_infer,
+         lambda attrs, x, i: np.take_along_axis(x, in_range(i, x.shape[attrs.axis]), attrs.axis),
+         loops=lambda a, x, c, t: topi.gather(x[0], a.axis, x[1]), ranked=False)  # fmt: skip
 
 
 def gather(data, axis, indices):
@@ -134,14 +118,9 @@ def _gather_nd_infer(attrs, types):
     return TensorType(i.shape[1:] + t.shape[i.shape[0] :], t.dtype)
 
 
-register(
-    "gather_nd",
-    INJECTIVE,
-    _gather_nd_infer,
-    lambda attrs, x, i: x[tuple(in_range(k, n) for k, n in zip(i, x.shape))],
-    loops=lambda a, x, c, t: topi.gather_nd(x[0], x[1]),
-    ranked=False,
-)
+register("gather_nd", INJECTIVE, _gather_nd_infer,
+         lambda attrs, x, i: x[tuple(in_range(k, n) for k, n in zip(i, x.shape))],
+         loops=lambda a, x, c, t: topi.gather_nd(x[0], x[1]), ranked=False)  # fmt: skip
 
 
 def gather_nd(data, indices):
@@ -159,15 +138,9 @@ def _check_infer(attrs, types):
 
 
 for _name, _class in (("check_index", INJECTIVE), ("check_index_first", OPAQUE)):
-    register(
-        _name,
-        _class,
-        _check_infer,
-        lambda attrs, i: in_range(i, attrs.extent, attrs.from_end),
-        loops=lambda a, x, c, t: topi.check_index(x[0], a.extent, a.from_end, f"T_{a.what}"),
-        colour=FOLLOW,
-        ranked=False,
-    )
+    register(_name, _class, _check_infer, lambda attrs, i: in_range(i, attrs.extent, attrs.from_end),
+             loops=lambda a, x, c, t: topi.check_index(x[0], a.extent, a.from_end, f"T_{a.what}"), colour=FOLLOW,
+             ranked=False)  # fmt: skip
 
 
 def check_index(indices, extent, from_end=False, what="index", first=False):

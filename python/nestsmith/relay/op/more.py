@@ -106,13 +106,8 @@ def cast_like(data, dtype_like):
     return call("cast_like", [data, as_expr(dtype_like)])
 
 
-register(
-    "cast_like",
-    ELEMWISE,
-    lambda attrs, types: TensorType(tensor(types, 0).shape, tensor(types, 1).dtype),
-    lambda attrs, x, like: x.astype(like.dtype),
-    loops=lambda a, x, c, t: topi.cast(x[0], x[1].dtype),
-)
+register("cast_like", ELEMWISE, lambda attrs, types: TensorType(tensor(types, 0).shape, tensor(types, 1).dtype),
+         lambda attrs, x, like: x.astype(like.dtype), loops=lambda a, x, c, t: topi.cast(x[0], x[1].dtype))  # fmt: skip
 
 
 def device_copy(data, src_device, dst_device):

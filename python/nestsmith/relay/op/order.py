@@ -55,9 +55,7 @@ for _name in _FOLDED:
 
 
 def _folded(name, data, axis, dtype, exclusive):
-    return call(
-        name, [data], axis=None if axis is None else int(axis), dtype=dtype or "", exclusive=bool(exclusive)
-    )  # fmt: skip
+    return call(name, [data], axis=None if axis is None else int(axis), dtype=dtype or "", exclusive=bool(exclusive))
 
 
 def cumsum(data, axis=None, dtype=None, exclusive=False):
@@ -128,15 +126,8 @@ def _same_along_axis(attrs, types):
     return t
 
 
-register(
-    "logcumsumexp",
-    OPAQUE,
-    _same_along_axis,
-    _logcumsumexp,
-    layout=layouts.along_axis,
-    colour=NEVER,
-    loops=lambda a, x, c, t: topi.logcumsumexp(x[0], a.axis),
-)
+register("logcumsumexp", OPAQUE, _same_along_axis, _logcumsumexp, layout=layouts.along_axis, colour=NEVER,
+         loops=lambda a, x, c, t: topi.logcumsumexp(x[0], a.axis))  # fmt: skip
 
 
 def logcumsumexp(data, axis):
@@ -192,15 +183,8 @@ def _argsort_loops(a, x, c, t):
     return topi.argsort(x[0], None, a.axis, a.is_ascend, a.dtype)
 
 
-register(
-    "argsort",
-    OPAQUE,
-    _argsort_infer,
-    lambda attrs, x: _order(attrs, x).astype(attrs.dtype),
-    layout=layouts.along_axis,
-    colour=FOLLOW,
-    loops=_argsort_loops,
-)
+register("argsort", OPAQUE, _argsort_infer, lambda attrs, x: _order(attrs, x).astype(attrs.dtype),
+         layout=layouts.along_axis, colour=FOLLOW, loops=_argsort_loops)  # fmt: skip
 
 
 def topk(data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int32"):

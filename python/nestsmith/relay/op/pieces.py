@@ -39,14 +39,8 @@ def _concat_infer(attrs, types):
     return TensorType(shape, first.dtype)
 
 
-register(
-    "concatenate",
-    INJECTIVE,
-    _concat_infer,
-    lambda attrs, xs: np.concatenate(xs, attrs.axis),
-    layout=layouts.concatenate,
-    loops=lambda a, x, c, t: topi.concatenate(x[0], a.axis),
-)
+register("concatenate", INJECTIVE, _concat_infer, lambda attrs, xs: np.concatenate(xs, attrs.axis),
+         layout=layouts.concatenate, loops=lambda a, x, c, t: topi.concatenate(x[0], a.axis))  # fmt: skip
 
 
 def concatenate(data, axis):
@@ -62,14 +56,8 @@ def _stack_infer(attrs, types):
     return TensorType(shape, fields[0].dtype)
 
 
-register(
-    "stack",
-    INJECTIVE,
-    _stack_infer,
-    lambda attrs, xs: np.stack(xs, attrs.axis),
-    loops=lambda a, x, c, t: topi.stack(x[0], a.axis),
-    ranked=False,
-)
+register("stack", INJECTIVE, _stack_infer, lambda attrs, xs: np.stack(xs, attrs.axis),
+         loops=lambda a, x, c, t: topi.stack(x[0], a.axis), ranked=False)  # fmt: skip
 
 
 def stack(data, axis):
@@ -102,14 +90,9 @@ def _split_loops(a, x, c, t):
     return list(topi.split(x[0], s if isinstance(s, int) else list(s), a.axis))
 
 
-register(
-    "split",
-    INJECTIVE,
-    _split_infer,
-    lambda attrs, x: np.split(x, split_points(attrs, x.shape[attrs.axis])[1:-1], attrs.axis),
-    layout=layouts.along_axis,
-    loops=_split_loops,
-)
+register("split", INJECTIVE, _split_infer,
+         lambda attrs, x: np.split(x, split_points(attrs, x.shape[attrs.axis])[1:-1], attrs.axis),
+         layout=layouts.along_axis, loops=_split_loops)  # fmt: skip
 
 
 def split(data, indices_or_sections, axis=0):
@@ -180,15 +163,9 @@ register("strided_slice", INJECTIVE, _strided_slice_infer, _ev_slice, layout=_sl
 
 def strided_slice(data, begin, end, strides=None, axes=None, slice_mode="end"):
     """A slice with strides; negative indices count from the end. ``slice_mode="size"``: `end` holds sizes."""
-    return call(
-        "strided_slice",
-        [data],
-        begin=ints(begin),
-        end=ints(end),
-        strides=ints(strides) if strides is not None else (1,),
-        axes=None if axes is None else ints(axes),
-        slice_mode=slice_mode,
-    )
+    return call("strided_slice", [data], begin=ints(begin), end=ints(end),
+                strides=ints(strides) if strides is not None else (1,), axes=None if axes is None else ints(axes),
+                slice_mode=slice_mode)  # fmt: skip
 
 
 def slice_like(data, shape_like, axes=()):

@@ -33,11 +33,8 @@ _register("random.threefry_generate", lambda a, t: TensorType(a.shape, "uint64")
 _register("random.threefry_split", lambda a, t: _KEY, lambda a, x: topi.random.threefry_split(x[0]))
 _register("random.uniform", lambda a, t: TensorType(a.shape, a.dtype), lambda a, x: topi.random.uniform(x[0], x[1], x[2], a.shape, a.dtype))
 _register("random.normal", lambda a, t: TensorType(a.shape, a.dtype), lambda a, x: topi.random.normal(x[0], x[1], x[2], a.shape, a.dtype))
-_register(
-    "random.multinomial",
-    lambda a, t: TensorType((*tensor(t, 1).shape[:-1], a.num_samples), "int32"),
-    lambda a, x: topi.random.multinomial(x[0], x[1], a.num_samples),
-)
+_register("random.multinomial", lambda a, t: TensorType((*tensor(t, 1).shape[:-1], a.num_samples), "int32"),
+          lambda a, x: topi.random.multinomial(x[0], x[1], a.num_samples))  # fmt: skip
 
 
 def threefry_key(seed):

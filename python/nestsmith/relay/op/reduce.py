@@ -174,27 +174,13 @@ def _variance_loops(a, x, c, t):
     return topi.variance(x[0], x[1], axes, a.keepdims, a.unbiased)
 
 
-register(
-    "variance",
-    REDUCE,
-    _infer(numeric=True),
-    _ev_variance,
-    layout=_layout_rule,
-    colour=NEVER,
-    loops=_variance_loops,
-    apart=lambda call: call,
-)
+register("variance", REDUCE, _infer(numeric=True), _ev_variance, layout=_layout_rule, colour=NEVER,
+         loops=_variance_loops, apart=lambda call: call)  # fmt: skip
 
 
 def _variance(data, mean_, axis, keepdims, exclude, unbiased):
-    return call(
-        "variance",
-        [data, mean_],
-        axis=_axis(axis),
-        keepdims=bool(keepdims),
-        exclude=bool(exclude),
-        unbiased=bool(unbiased),
-    )
+    return call("variance", [data, mean_], axis=_axis(axis), keepdims=bool(keepdims), exclude=bool(exclude),
+                unbiased=bool(unbiased))  # fmt: skip
 
 
 def variance(data, axis=None, keepdims=False, exclude=False, unbiased=False, with_mean=None):

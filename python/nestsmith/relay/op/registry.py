@@ -12,10 +12,8 @@ from ..expr import Call, Constant, Expr, Tuple, TupleWrapper, above, const
 from ..ty import TensorType
 from . import layout as layouts
 
-__all__ = [
-    "Op", "get", "register", "call", "ELEMWISE", "BROADCAST", "INJECTIVE", "REDUCE", "ANCHOR", "TUPLE", "OPAQUE", "ALWAYS", "FOLLOW",
-    "NEVER",
-]  # fmt: skip
+__all__ = ["Op", "get", "register", "call", "ELEMWISE", "BROADCAST", "INJECTIVE", "REDUCE", "ANCHOR", "TUPLE", "OPAQUE",
+           "ALWAYS", "FOLLOW", "NEVER"]  # fmt: skip
 
 # Fusion classes, in the order in which they combine.
 ELEMWISE, BROADCAST, INJECTIVE, REDUCE, ANCHOR, TUPLE, OPAQUE = 0, 1, 2, 3, 4, 7, 8

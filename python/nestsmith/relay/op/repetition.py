@@ -21,14 +21,8 @@ def _broadcast_to_infer(attrs, types):
     return TensorType(shape, t.dtype)
 
 
-register(
-    "broadcast_to",
-    BROADCAST,
-    _broadcast_to_infer,
-    lambda attrs, x: np.array(np.broadcast_to(x, attrs.shape)),
-    layout=layouts.permuted("shape"),
-    loops=lambda a, x, c, t: topi.broadcast_to(x[0], a.shape),
-)
+register("broadcast_to", BROADCAST, _broadcast_to_infer, lambda attrs, x: np.array(np.broadcast_to(x, attrs.shape)),
+         layout=layouts.permuted("shape"), loops=lambda a, x, c, t: topi.broadcast_to(x[0], a.shape))  # fmt: skip
 
 
 def broadcast_to(data, shape):
@@ -49,14 +43,8 @@ def _tile_infer(attrs, types):
     return TensorType([a * b for a, b in zip(shape, reps)], t.dtype)
 
 
-register(
-    "tile",
-    BROADCAST,
-    _tile_infer,
-    lambda attrs, x: np.tile(x, attrs.reps),
-    layout=layouts.permuted("reps"),
-    loops=lambda a, x, c, t: topi.tile(x[0], a.reps),
-)
+register("tile", BROADCAST, _tile_infer, lambda attrs, x: np.tile(x, attrs.reps), layout=layouts.permuted("reps"),
+         loops=lambda a, x, c, t: topi.tile(x[0], a.reps))  # fmt: skip
 
 
 def tile(data, reps):
@@ -70,14 +58,8 @@ def _repeat_infer(attrs, types):
     return TensorType([d * attrs.repeats if i == axis else d for i, d in enumerate(t.shape)], t.dtype)
 
 
-register(
-    "repeat",
-    BROADCAST,
-    _repeat_infer,
-    lambda attrs, x: np.repeat(x, attrs.repeats, attrs.axis),
-    layout=layouts.along_axis,
-    loops=lambda a, x, c, t: topi.repeat(x[0], a.repeats, a.axis),
-)
+register("repeat", BROADCAST, _repeat_infer, lambda attrs, x: np.repeat(x, attrs.repeats, attrs.axis),
+         layout=layouts.along_axis, loops=lambda a, x, c, t: topi.repeat(x[0], a.repeats, a.axis))  # fmt: skip
 
 
 def repeat(data, repeats, axis):

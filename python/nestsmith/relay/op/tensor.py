@@ -41,19 +41,8 @@ def broadcast_shape(a, b):
 # Operators of truth values alone, of integers and truth values, and of numbers alone; those of floats follow below.
 _LOGICAL = {"logical_and", "logical_or", "logical_xor", "logical_not", "all", "any"}
 _INTEGRAL = {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "left_shift", "right_shift"}
-_NUMERIC = {
-    "subtract",
-    "divide",
-    "power",
-    "floor_divide",
-    "mod",
-    "floor_mod",
-    "left_shift",
-    "right_shift",
-    "negative",
-    "abs",
-    "sign",
-}
+_NUMERIC = {"subtract", "divide", "power", "floor_divide", "mod", "floor_mod", "left_shift", "right_shift", "negative",
+            "abs", "sign"}  # fmt: skip
 
 
 def check_type(name, dtype):
@@ -97,37 +86,14 @@ def _floor_mod(a, b):
     return np.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
-BINARY = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np_divide,
-    "power": np.power,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "floor_divide": np.floor_divide,
-    "mod": np.fmod,
-    "floor_mod": _floor_mod,
-    "atan2": np.arctan2,
-    "hypot": np.hypot,
-    "copysign": np.copysign,
-    "left_shift": np.left_shift,
-    "right_shift": np.right_shift,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-}
-COMPARE = {
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-}
+BINARY = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np_divide, "power": np.power,
+          "maximum": np.maximum, "minimum": np.minimum, "floor_divide": np.floor_divide, "mod": np.fmod,
+          "floor_mod": _floor_mod, "atan2": np.arctan2, "hypot": np.hypot, "copysign": np.copysign,
+          "left_shift": np.left_shift, "right_shift": np.right_shift, "logical_and": np.logical_and,
+          "logical_or": np.logical_or, "logical_xor": np.logical_xor, "bitwise_and": np.bitwise_and,
+          "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor}  # fmt: skip
+COMPARE = {"equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal,
+           "greater": np.greater, "greater_equal": np.greater_equal}  # fmt: skip
 
 
 def _same(attrs, types):
@@ -210,15 +176,8 @@ def _make_binary(name, fn, result=None):
             return np.asarray(fn(_wide(a, name), _wide(b, name))).astype(result or a.dtype)
 
     f = getattr(topi, name)
-    register(
-        name,
-        BROADCAST,
-        _binary_infer(name, result),
-        ev,
-        layout=broadcast,
-        colour=_colour(name),
-        loops=lambda a, x, c, t: f(x[0], x[1]),
-    )
+    register(name, BROADCAST, _binary_infer(name, result), ev, layout=broadcast, colour=_colour(name),
+             loops=lambda a, x, c, t: f(x[0], x[1]))  # fmt: skip
 
     def build(lhs, rhs):
         return call(name, [as_expr(lhs), as_expr(rhs)])
@@ -261,20 +220,10 @@ for _n, _f in _FAST.items():
     __all__.append(_n)
 
 register("copy", ELEMWISE, _same, lambda attrs, x: x.copy(), loops=lambda a, x, c, t: topi.identity(x[0]))
-register(
-    "clip",
-    ELEMWISE,
-    _same,
-    lambda attrs, x: np.clip(x, *clip_bounds(attrs.a_min, attrs.a_max, str(x.dtype))),
-    loops=lambda a, x, c, t: topi.clip(x[0], a.a_min, a.a_max),
-)
-register(
-    "cast",
-    ELEMWISE,
-    lambda attrs, types: TensorType(tensor(types, 0).shape, attrs.dtype),
-    lambda attrs, x: x.astype(attrs.dtype),
-    loops=lambda a, x, c, t: topi.cast(x[0], a.dtype),
-)
+register("clip", ELEMWISE, _same, lambda attrs, x: np.clip(x, *clip_bounds(attrs.a_min, attrs.a_max, str(x.dtype))),
+         loops=lambda a, x, c, t: topi.clip(x[0], a.a_min, a.a_max))  # fmt: skip
+register("cast", ELEMWISE, lambda attrs, types: TensorType(tensor(types, 0).shape, attrs.dtype),
+         lambda attrs, x: x.astype(attrs.dtype), loops=lambda a, x, c, t: topi.cast(x[0], a.dtype))  # fmt: skip
 
 
 def copy(data):
@@ -299,14 +248,8 @@ def _where_infer(attrs, types):
     return TensorType(broadcast_shape(broadcast_shape(a.shape, b.shape), c.shape), a.dtype)
 
 
-register(
-    "where",
-    BROADCAST,
-    _where_infer,
-    lambda attrs, c, a, b: np.where(c, a, b),
-    layout=broadcast,
-    loops=lambda a, x, c, t: topi.where(*x),
-)
+register("where", BROADCAST, _where_infer, lambda attrs, c, a, b: np.where(c, a, b), layout=broadcast,
+         loops=lambda a, x, c, t: topi.where(*x))  # fmt: skip
 
 
 def where(condition, x, y):
@@ -324,31 +267,15 @@ def _full_loops(a, x, c, t):
     return topi.broadcast_to(topi.cast(value, c.checked_type.dtype), shape)
 
 
-register(
-    "full",
-    ELEMWISE,
-    _full_infer,
-    lambda attrs, v: np.full(attrs.shape, v, attrs.dtype or v.dtype),
-    loops=_full_loops,
-    ranked=False,
-)
+register("full", ELEMWISE, _full_infer, lambda attrs, v: np.full(attrs.shape, v, attrs.dtype or v.dtype),
+         loops=_full_loops, ranked=False)  # fmt: skip
 register("full_like", ELEMWISE, _same, lambda attrs, x, v: np.full_like(x, v), loops=_full_loops)
 for _name, _value in (("zeros", 0), ("ones", 1)):
-    register(
-        _name,
-        ELEMWISE,
-        lambda attrs, types: TensorType(attrs.shape, attrs.dtype),
-        lambda attrs, value=_value: np.full(attrs.shape, value, attrs.dtype),
-        loops=lambda a, x, c, t, name=_name: getattr(topi, name)(a.shape, a.dtype),
-        ranked=False,
-    )
-    register(
-        f"{_name}_like",
-        ELEMWISE,
-        _same,
-        lambda attrs, x, value=_value: np.full_like(x, value),
-        loops=lambda a, x, c, t, value=_value: topi.full_like(x[0], value),
-    )
+    register(_name, ELEMWISE, lambda attrs, types: TensorType(attrs.shape, attrs.dtype),
+             lambda attrs, value=_value: np.full(attrs.shape, value, attrs.dtype),
+             loops=lambda a, x, c, t, name=_name: getattr(topi, name)(a.shape, a.dtype), ranked=False)  # fmt: skip
+    register(f"{_name}_like", ELEMWISE, _same, lambda attrs, x, value=_value: np.full_like(x, value),
+             loops=lambda a, x, c, t, value=_value: topi.full_like(x[0], value))  # fmt: skip
 
 
 def _shape(shape):

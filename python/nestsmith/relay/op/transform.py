@@ -118,15 +118,9 @@ def _reshape_layout(e, has, want):
     return Plan([at], at, make=make, args=[source])
 
 
-register(
-    "reshape",
-    INJECTIVE,
-    _reshape_infer,
-    lambda attrs, x: x.reshape(reshape_shape(x.shape, attrs.newshape, attrs.get("allowzero", False))),
-    layout=_reshape_layout,
-    loops=lambda a, x, c, t: topi.reshape(x[0], c.checked_type.shape),
-    ranked=False,
-)
+register("reshape", INJECTIVE, _reshape_infer,
+         lambda attrs, x: x.reshape(reshape_shape(x.shape, attrs.newshape, attrs.get("allowzero", False))),
+         layout=_reshape_layout, loops=lambda a, x, c, t: topi.reshape(x[0], c.checked_type.shape), ranked=False)  # fmt: skip
 
 
 def reshape(data, newshape, allowzero=False):
@@ -191,14 +185,9 @@ def move_layout(e, has, want):
     return Plan([at], None, make=make)
 
 
-register(
-    "transpose",
-    INJECTIVE,
-    _transpose_infer,
-    lambda attrs, x: np.ascontiguousarray(x.transpose(_perm(attrs, x.ndim))),
-    layout=move_layout,
-    loops=lambda a, x, c, t: topi.transpose(x[0], a.axes),
-)
+register("transpose", INJECTIVE, _transpose_infer,
+         lambda attrs, x: np.ascontiguousarray(x.transpose(_perm(attrs, x.ndim))), layout=move_layout,
+         loops=lambda a, x, c, t: topi.transpose(x[0], a.axes))  # fmt: skip
 
 
 def transpose(data, axes=None):
@@ -222,15 +211,9 @@ def _expand_layout(e, has, want):
     return Plan([at], Layout(*(s[:k] + more + s[k:] for s in (at.old, at.new))), {"axis": k})
 
 
-register(
-    "expand_dims",
-    BROADCAST,
-    _expand_infer,
-    lambda attrs, x: x.reshape(_expand_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape),
-    layout=_expand_layout,
-    loops=lambda a, x, c, t: topi.expand_dims(x[0], a.axis, a.num_newaxis),
-    ranked=False,
-)
+register("expand_dims", BROADCAST, _expand_infer,
+         lambda attrs, x: x.reshape(_expand_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape),
+         layout=_expand_layout, loops=lambda a, x, c, t: topi.expand_dims(x[0], a.axis, a.num_newaxis), ranked=False)  # fmt: skip
 
 
 def expand_dims(data, axis, num_newaxis=1):
@@ -261,14 +244,9 @@ def _squeeze_layout(e, has, want):
     return Plan([at], at.without(axes), {"axis": tuple(sorted(at.axis(a) for a in axes))})
 
 
-register(
-    "squeeze",
-    INJECTIVE,
-    _squeeze_infer,
-    lambda attrs, x: x.reshape(_squeeze_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape),
-    layout=_squeeze_layout,
-    loops=lambda a, x, c, t: topi.squeeze(x[0], a.axis),
-)
+register("squeeze", INJECTIVE, _squeeze_infer,
+         lambda attrs, x: x.reshape(_squeeze_infer(attrs, [TensorType(x.shape, str(x.dtype))]).shape),
+         layout=_squeeze_layout, loops=lambda a, x, c, t: topi.squeeze(x[0], a.axis))  # fmt: skip
 
 
 def squeeze(data, axis=None):
@@ -276,14 +254,9 @@ def squeeze(data, axis=None):
     return call("squeeze", [data], axis=None if axis is None else ints(axis))
 
 
-register(
-    "reverse",
-    INJECTIVE,
-    lambda attrs, types: tensor(types, 0),
-    lambda attrs, x: np.ascontiguousarray(np.flip(x, attrs.axis)),
-    layout=layouts.along_axis,
-    loops=lambda a, x, c, t: topi.flip(x[0], a.axis),
-)
+register("reverse", INJECTIVE, lambda attrs, types: tensor(types, 0),
+         lambda attrs, x: np.ascontiguousarray(np.flip(x, attrs.axis)), layout=layouts.along_axis,
+         loops=lambda a, x, c, t: topi.flip(x[0], a.axis))  # fmt: skip
 
 
 def reverse(data, axis):

@@ -19,17 +19,8 @@ def get_net(batch_size, random_len=100, oshape=(3, 64, 64), ngf=128, code=None, 
     axis = layout.index("C")
 
     def deconv(x, channels, name):
-        return layers.conv2d_transpose(
-            x,
-            channels=channels,
-            kernel_size=(4, 4),
-            strides=(2, 2),
-            padding=(1, 1),
-            output_padding=(0, 0),
-            data_layout=layout,
-            kernel_layout=kernel,
-            name=name,
-        )
+        return layers.conv2d_transpose(x, channels=channels, kernel_size=(4, 4), strides=(2, 2), padding=(1, 1),
+                                       output_padding=(0, 0), data_layout=layout, kernel_layout=kernel, name=name)  # fmt: skip
 
     y = var("data", TensorType((batch_size, random_len), dtype))
     y = nn.relu(nn.dense(y, var("dense_weight"), units=4 * 4 * ngf * 8))

@@ -16,16 +16,8 @@ def get_net(batch_size, num_actions=18, image_shape=(4, 84, 84), dtype="float32"
     axis = layout.index("C")
     y = var("data", TensorType((batch_size, *image_shape), dtype))
     for k, (channels, size, stride) in enumerate([(32, 8, 4), (64, 4, 2), (64, 3, 1)]):
-        y = layers.conv2d(
-            y,
-            channels=channels,
-            kernel_size=(size, size),
-            strides=(stride, stride),
-            padding=(0, 0),
-            data_layout=layout,
-            kernel_layout=layers.conv_kernel_layout(layout),
-            name=f"conv{k + 1}",
-        )
+        y = layers.conv2d(y, channels=channels, kernel_size=(size, size), strides=(stride, stride), padding=(0, 0),
+                          data_layout=layout, kernel_layout=layers.conv_kernel_layout(layout), name=f"conv{k + 1}")  # fmt: skip
         y = nn.relu(nn.bias_add(y, var(f"conv{k + 1}_bias"), axis=axis))
     y = nn.relu(layers.dense_add_bias(nn.batch_flatten(y), units=512, name="dense1"))
     y = layers.dense_add_bias(y, units=num_actions, name="dense2")

@@ -97,11 +97,9 @@ def _e(x, name, pool_kind, n1, r, a, b, q, m, e, f, pool):
         _c(t, b, (3, 1), 1, (1, 0), name, "_tower_mixed_conv_1"),
     ]
     u = _chain(x, name + "_tower_1", [("_conv", q, 1, 1, 0), ("_conv_1", m, 3, 1, 1)])
-    branches += [
-        _c(u, e, (1, 3), 1, (0, 1), name, "_tower_1_mixed_conv"),
-        _c(u, f, (3, 1), 1, (1, 0), name, "_tower_1_mixed_conv_1"),
-        _c(_pool(x, pool_kind, 1, 1), pool, name=name, suffix="_tower_2_conv"),
-    ]
+    branches += [_c(u, e, (1, 3), 1, (0, 1), name, "_tower_1_mixed_conv"),
+                 _c(u, f, (3, 1), 1, (1, 0), name, "_tower_1_mixed_conv_1"),
+                 _c(_pool(x, pool_kind, 1, 1), pool, name=name, suffix="_tower_2_conv")]  # fmt: skip
     return concatenate(branches, axis=1)
 
 

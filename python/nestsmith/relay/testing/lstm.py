@@ -34,10 +34,8 @@ def get_net(iterations, num_hidden, batch_size=1, dtype="float32"):
     for i in range(iterations):
         args = [var("data", t), state]
         for side in ("i2h", "h2h"):
-            args += [
-                var(f"{side}_{i}_weight", shape=(4 * num_hidden, num_hidden), dtype=dtype),
-                var(f"{side}_{i}_bias", shape=(4 * num_hidden,), dtype=dtype),
-            ]
+            args += [var(f"{side}_{i}_weight", shape=(4 * num_hidden, num_hidden), dtype=dtype),
+                     var(f"{side}_{i}_bias", shape=(4 * num_hidden,), dtype=dtype)]  # fmt: skip
         call = Var(f"call_{i}")
         bindings.append((call, Call(cell, args)))
         state, h = Var(f"state_{i}"), Var(f"out_{i}")

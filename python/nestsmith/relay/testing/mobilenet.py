@@ -17,27 +17,12 @@ _SHALLOW = [*_BLOCKS[:6], (1024, 2), (1024, 1)]
 def _separable(x, name, cin, cout, stride, layout, dtype):
     axis = layout.index("C")
     shape = (cin, 1, 3, 3) if layout == "NCHW" else (3, 3, cin, 1)
-    y = layers.conv2d(
-        x,
-        var(name + "_weight", shape=shape, dtype=dtype),
-        channels=cin,
-        groups=cin,
-        kernel_size=(3, 3),
-        strides=(stride, stride),
-        padding=(1, 1),
-        data_layout=layout,
-        kernel_layout=layers.conv_kernel_layout(layout, True),
-        name=name + "_depthwise_conv1",
-    )
+    y = layers.conv2d(x, var(name + "_weight", shape=shape, dtype=dtype), channels=cin, groups=cin, kernel_size=(3, 3),
+                      strides=(stride, stride), padding=(1, 1), data_layout=layout,
+                      kernel_layout=layers.conv_kernel_layout(layout, True), name=name + "_depthwise_conv1")  # fmt: skip
     y = nn.relu(layers.batch_norm_infer(y, name + "_bn1", epsilon=1e-5, axis=axis))
-    y = layers.conv2d(
-        y,
-        channels=cout,
-        kernel_size=(1, 1),
-        data_layout=layout,
-        kernel_layout=layers.conv_kernel_layout(layout),
-        name=name + "_conv2",
-    )
+    y = layers.conv2d(y, channels=cout, kernel_size=(1, 1), data_layout=layout,
+                      kernel_layout=layers.conv_kernel_layout(layout), name=name + "_conv2")  # fmt: skip
     return nn.relu(layers.batch_norm_infer(y, name + "_bn2", epsilon=1e-5, axis=axis))
 
 
@@ -48,16 +33,9 @@ def get_net(
     if layout not in ("NCHW", "NHWC"):
         raise ValueError(f"layout {layout!r}; use NCHW or NHWC")
     width = int(32 * alpha)
-    y = layers.conv2d(
-        var("data", TensorType((batch_size, *image_shape), dtype)),
-        channels=width,
-        kernel_size=(3, 3),
-        strides=(2, 2),
-        padding=(1, 1),
-        name="conv_block_1_conv",
-        data_layout=layout,
-        kernel_layout=layers.conv_kernel_layout(layout),
-    )
+    y = layers.conv2d(var("data", TensorType((batch_size, *image_shape), dtype)), channels=width, kernel_size=(3, 3),
+                      strides=(2, 2), padding=(1, 1), name="conv_block_1_conv", data_layout=layout,
+                      kernel_layout=layers.conv_kernel_layout(layout))  # fmt: skip
     # The reference network gives no axis here, so in NHWC this one normalises over the height.
     y = nn.relu(layers.batch_norm_infer(y, "conv_block_1_bn", epsilon=1e-5))
     for k, (cout, stride) in enumerate(_SHALLOW if is_shallow else _BLOCKS):

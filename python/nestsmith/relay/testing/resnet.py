@@ -50,16 +50,8 @@ def _unit(x, filters, stride, first, name, bottleneck, layout):
 
     def conv(y, f, k, s, label):
         p = k // 2
-        return layers.conv2d(
-            y,
-            channels=f,
-            kernel_size=(k, k),
-            strides=(s, s),
-            padding=(p, p),
-            name=f"{name}_{label}",
-            data_layout=layout,
-            kernel_layout=kernel,
-        )
+        return layers.conv2d(y, channels=f, kernel_size=(k, k), strides=(s, s), padding=(p, p), name=f"{name}_{label}",
+                             data_layout=layout, kernel_layout=kernel)  # fmt: skip
 
     act = bn_relu(x, 1)
     if bottleneck:
@@ -89,16 +81,8 @@ def get_net(
     units, filters, bottleneck = plan(num_layers, height)
 
     def conv(y, k, s, name):
-        return layers.conv2d(
-            y,
-            channels=filters[0],
-            kernel_size=(k, k),
-            strides=(s, s),
-            padding=(k // 2, k // 2),
-            name=name,
-            data_layout=layout,
-            kernel_layout=kernel,
-        )
+        return layers.conv2d(y, channels=filters[0], kernel_size=(k, k), strides=(s, s), padding=(k // 2, k // 2),
+                             name=name, data_layout=layout, kernel_layout=kernel)  # fmt: skip
 
     y = layers.batch_norm_infer(
         var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS, axis=axis, scale=False

@@ -24,16 +24,8 @@ def get_net(batch_size, num_classes, num_layers=50, image_shape=None, layout="NC
 
     def conv(y, f, k, s, name, pad=None):
         k, s = ((k,) * 3 if isinstance(k, int) else k), ((s,) * 3 if isinstance(s, int) else s)
-        return layers.conv3d(
-            y,
-            channels=f,
-            kernel_size=k,
-            strides=s,
-            padding=pad or tuple(x // 2 for x in k),
-            name=name,
-            data_layout=layout,
-            kernel_layout=kernel,
-        )
+        return layers.conv3d(y, channels=f, kernel_size=k, strides=s, padding=pad or tuple(x // 2 for x in k),
+                             name=name, data_layout=layout, kernel_layout=kernel)  # fmt: skip
 
     def bn_relu(y, name):
         return nn.relu(layers.batch_norm_infer(y, name, epsilon=_EPS))

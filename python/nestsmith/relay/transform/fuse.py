@@ -46,20 +46,8 @@ _RESHAPES = {"reshape", "squeeze", "expand_dims", "nn.batch_flatten", "contrib_r
 class _Node:
     """A node of the indexed graph; also its entry of the dominator tree and its group (union-find)."""
 
-    __slots__ = (
-        "index",
-        "expr",
-        "pattern",
-        "extern",
-        "users",
-        "parent",
-        "depth",
-        "dom",
-        "up",
-        "gpattern",
-        "anchor",
-        "count",
-    )
+    __slots__ = ("index", "expr", "pattern", "extern", "users", "parent", "depth", "dom", "up", "gpattern", "anchor",
+                 "count")  # fmt: skip
 
     def __init__(self, index, expr):
         self.index, self.expr, self.pattern, self.extern, self.users = index, expr, OPAQUE, False, []

@@ -30,10 +30,8 @@ def matmul(tensor_a, tensor_b, bias=None, out_dtype=None, transpose_a=False, tra
         return te.sum(a.astype(acc) * b.astype(acc), axis=k)
 
     letters = "NT"[bool(transpose_a)] + "NT"[bool(transpose_b)]
-    mat = product = te.compute(
-        (m, n), f, name=f"T_matmul_{letters}", tag="dense" if letters == "NT" else "matmul",
-        attrs={"layout_free_placeholders": [tensor_b]},
-    )
+    mat = product = te.compute((m, n), f, name=f"T_matmul_{letters}", tag="dense" if letters == "NT" else "matmul",
+                               attrs={"layout_free_placeholders": [tensor_b]})  # fmt: skip
     if bias is not None:
         mat = te.compute((m, n), lambda i, j: product(i, j) + bias(j).astype(acc), tag="broadcast")
     return as_type(mat, out_dtype)
@@ -92,8 +90,6 @@ def batch_matmul(tensor_a, tensor_b, oshape=None, out_dtype=None, transpose_a=Fa
         return te.sum(x.astype(acc) * y.astype(acc), axis=k)
 
     letters = "NT"[bool(transpose_a)] + "NT"[bool(transpose_b)]
-    mat = te.compute(
-        oshape or (yb if one_a else xb, m, n), f, name=f"T_batch_matmul_{letters}", tag="batch_matmul",
-        attrs={"layout_free_placeholders": [tensor_b]},
-    )
+    mat = te.compute(oshape or (yb if one_a else xb, m, n), f, name=f"T_batch_matmul_{letters}", tag="batch_matmul",
+                     attrs={"layout_free_placeholders": [tensor_b]})  # fmt: skip
     return as_type(mat, out_dtype)

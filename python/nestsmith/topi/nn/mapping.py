@@ -6,13 +6,8 @@ from ... import te
 from ..image import resize2d, resize3d
 from ..util import INJECTIVE, get_const_int, in_layout, layout_axes
 
-_METHODS = {
-    "nearest_neighbor": "nearest_neighbor",
-    "bilinear": "linear",
-    "bicubic": "cubic",
-    "linear": "linear",
-    "cubic": "cubic",
-}
+_METHODS = {"nearest_neighbor": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic", "linear": "linear",
+            "cubic": "cubic"}  # fmt: skip
 
 
 def upsampling(data, scale_h, scale_w, layout="NCHW", method="nearest_neighbor", align_corners=False):

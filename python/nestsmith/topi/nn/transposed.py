@@ -56,18 +56,8 @@ def _transposed(data, kernel, strides, padding, dilation, groups, data_layout, k
     return as_type(te.compute(shape, f, tag=tag, varargs_names=names), out_dtype)
 
 
-def conv2d_transpose(
-    data,
-    kernel,
-    strides,
-    padding,
-    dilation=1,
-    groups=1,
-    data_layout="NCHW",
-    kernel_layout="IOHW",
-    out_dtype=None,
-    output_padding=0,
-):
+def conv2d_transpose(data, kernel, strides, padding, dilation=1, groups=1, data_layout="NCHW", kernel_layout="IOHW",
+                     out_dtype=None, output_padding=0):  # fmt: skip
     """Data in any order of N, C, H, W, and the output in the same; kernel in any order of I (channels of the data), O
     (channels of the output per group), H, W."""
     return _transposed(data, kernel, strides, padding, dilation, groups, data_layout, kernel_layout, out_dtype, output_padding, "HW")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from ..util import as_const_int, get_const_int, get_const_tuple, get_pad_tuple, get_pads, tuple_of
 
-__all__ = [
-    "get_const_int", "get_const_tuple", "get_pad_tuple", "get_pad_tuple1d", "get_pad_tuple3d", "get_pad_tuple_generic", "infer_pad",
-    "infer_pad3d", "infer_stride",
-]  # fmt: skip
+__all__ = ["get_const_int", "get_const_tuple", "get_pad_tuple", "get_pad_tuple1d", "get_pad_tuple3d",
+           "get_pad_tuple_generic", "infer_pad", "infer_pad3d", "infer_stride"]  # fmt: skip
 
 
 def get_pad_tuple_generic(padding, kernel):

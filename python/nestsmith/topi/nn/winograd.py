@@ -128,12 +128,9 @@ def _inverse(bgemm, a, acc):
     alpha, m = len(a), len(a[0])
     A = const_matrix(a, "A", acc)
     r_a, r_b = te.reduce_axis((0, alpha), "r_a"), te.reduce_axis((0, alpha), "r_b")
-    return te.compute(
-        (m, m, *bgemm.shape[2:]),
-        lambda vh, vw, p, co: te.sum(bgemm[r_a, r_b, p, co] * A[r_a, vh] * A[r_b, vw], axis=[r_a, r_b]),
-        name="inverse",
-        attrs={_CONST: ["vh", "vw", "r_a", "r_b"]},
-    )
+    return te.compute((m, m, *bgemm.shape[2:]),
+                      lambda vh, vw, p, co: te.sum(bgemm[r_a, r_b, p, co] * A[r_a, vh] * A[r_b, vw], axis=[r_a, r_b]),
+                      name="inverse", attrs={_CONST: ["vh", "vw", "r_a", "r_b"]})  # fmt: skip
 
 
 def _transformed_by_rows(source, matrix, name, part, tiles, channels, dtype):
@@ -141,18 +138,12 @@ def _transformed_by_rows(source, matrix, name, part, tiles, channels, dtype):
 
     It is one stage for the rows, which schedules compute where the other needs them, and one for the columns."""
     n, m = len(matrix), len(matrix[0])
-    rows = te.compute(
-        (tiles, n, m, channels),
-        lambda p, j, i, c: _by_column(matrix, i, lambda k: source(k, j, p, c), dtype),
-        name=part,
-        attrs={_UNROLLED: ["i", "j"]},
-    )
-    return te.compute(
-        (m, m, tiles, channels),
-        lambda i, j, p, c: _by_column(matrix, j, lambda k: rows[p, k, i, c], dtype),
-        name=name,
-        attrs={_CONST: ["i", "j"]},
-    )
+    rows = te.compute((tiles, n, m, channels),
+                      lambda p, j, i, c: _by_column(matrix, i, lambda k: source(k, j, p, c), dtype), name=part,
+                      attrs={_UNROLLED: ["i", "j"]})  # fmt: skip
+    return te.compute((m, m, tiles, channels),
+                      lambda i, j, p, c: _by_column(matrix, j, lambda k: rows[p, k, i, c], dtype), name=name,
+                      attrs={_CONST: ["i", "j"]})  # fmt: skip
 
 
 def _convolution(data, weight, strides, padding, dilation, out_dtype, packed, by_rows=False):
@@ -188,12 +179,8 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed, by
     data_pad = pad(data, (0, pt, pl, 0), (0, pb + more_h, pr + more_w, 0), name="data_pad")
 
     def tile_element(eps, nu, p, ci):
-        return data_pad[
-            te.indexdiv(p, nh * nw),
-            te.indexmod(te.indexdiv(p, nw), nh) * m + eps,
-            te.indexmod(p, nw) * m + nu,
-            ci,
-        ].astype(acc)
+        return data_pad[te.indexdiv(p, nh * nw), te.indexmod(te.indexdiv(p, nw), nh) * m + eps,
+                        te.indexmod(p, nw) * m + nu, ci].astype(acc)  # fmt: skip
 
     if by_rows:
         data_pack = _transformed_by_rows(tile_element, b, "data_pack", "data_rows", p, ci, acc)

@@ -11,10 +11,8 @@ def decompositions(torch):
     return {**torch._decomp.decomposition_table, **torch.export.default_decompositions(), **ours}
 
 
-def _attention(
-    query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask=None, need_weights=True,
-    average_attn_weights=True, mask_type=None,
-):  # fmt: skip
+def _attention(query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask=None,
+               need_weights=True, average_attn_weights=True, mask_type=None):  # fmt: skip
     """``torch._native_multi_head_attention``: (result, attention weights or None)."""
     import torch
 

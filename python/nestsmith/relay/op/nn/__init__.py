@@ -10,13 +10,5 @@ from .product import *  # noqa: F401,F403
 from .shape import *  # noqa: F401,F403
 from .winograd import *  # noqa: F401,F403
 
-__all__ = [
-    *activation.__all__,
-    *convolution.__all__,
-    *more.__all__,
-    *normalisation.__all__,
-    *pool.__all__,
-    *product.__all__,
-    *shape.__all__,
-    *winograd.__all__,
-]
+__all__ = [*activation.__all__, *convolution.__all__, *more.__all__, *normalisation.__all__, *pool.__all__,
+           *product.__all__, *shape.__all__, *winograd.__all__]  # fmt: skip

@@ -32,29 +32,13 @@ def _of_floats(attrs, types):
 
 # Without a rule of layout: the reduced axis stays where the network has it, innermost as a rule.
 for _name, _loops in {"softmax": topi.nn.softmax, "fast_softmax": topi.nn.softmax, "log_softmax": topi.nn.log_softmax}.items():
-    register(
-        f"nn.{_name}",
-        ANCHOR,
-        _same,
-        lambda attrs, x, log=_name == "log_softmax": softmax_numpy(x, attrs.axis, log=log),
-        colour=NEVER,
-        loops=lambda a, x, c, t, loops=_loops: loops(x[0], a.axis),
-        ranked=False,
-    )
-register(
-    "nn.relu",
-    ELEMWISE,
-    _same,
-    lambda attrs, x: np.maximum(x, x.dtype.type(0)),
-    loops=lambda a, x, c, t: topi.relu(x[0]),
-)
-register(
-    "nn.leaky_relu",
-    ELEMWISE,
-    _of_floats,
-    lambda attrs, x: np.where(x > 0, x, x * x.dtype.type(attrs.alpha)),
-    loops=lambda a, x, c, t: topi.leaky_relu(x[0], a.alpha),
-)
+    register(f"nn.{_name}", ANCHOR, _same,
+             lambda attrs, x, log=_name == "log_softmax": softmax_numpy(x, attrs.axis, log=log), colour=NEVER,
+             loops=lambda a, x, c, t, loops=_loops: loops(x[0], a.axis), ranked=False)  # fmt: skip
+register("nn.relu", ELEMWISE, _same, lambda attrs, x: np.maximum(x, x.dtype.type(0)),
+         loops=lambda a, x, c, t: topi.relu(x[0]))  # fmt: skip
+register("nn.leaky_relu", ELEMWISE, _of_floats, lambda attrs, x: np.where(x > 0, x, x * x.dtype.type(attrs.alpha)),
+         loops=lambda a, x, c, t: topi.leaky_relu(x[0], a.alpha))  # fmt: skip
 
 
 def softmax(data, axis=-1):
@@ -86,14 +70,8 @@ def _dropout_infer(attrs, types):
     return TupleType([tensor(types, 0), tensor(types, 0)])
 
 
-register(
-    "nn.dropout",
-    OPAQUE,
-    _dropout_infer,
-    layout=follow,
-    colour=FOLLOW,
-    apart=lambda call: Tuple([call.args[0], ones_like(call.args[0])]),
-)
+register("nn.dropout", OPAQUE, _dropout_infer, layout=follow, colour=FOLLOW,
+         apart=lambda call: Tuple([call.args[0], ones_like(call.args[0])]))  # fmt: skip
 
 
 def dropout(data, rate=0.5):

@@ -121,19 +121,11 @@ def _conv(dims, name, inputs, window, layouts, out_dtype, **more):
     """The call. `window`: strides, padding, dilation, groups, channels, size of the kernel; `layouts`: of the data, the kernel and
     the result."""
     strides, padding, dilation, groups, channels, kernel_size = window
-    return call(
-        name,
-        list(inputs),
-        strides=per_axis(strides, dims, "strides"),
-        padding=paddings(padding, dims),
-        dilation=per_axis(dilation, dims, "dilation"),
-        groups=int(groups),
-        channels=None if channels is None else int(channels),
-        kernel_size=None if kernel_size is None else per_axis(kernel_size, dims, "kernel_size"),
-        **dict(zip(("data_layout", "kernel_layout", "out_layout"), layouts)),
-        out_dtype=out_dtype,
-        **more,
-    )
+    return call(name, list(inputs), strides=per_axis(strides, dims, "strides"), padding=paddings(padding, dims),
+                dilation=per_axis(dilation, dims, "dilation"), groups=int(groups),
+                channels=None if channels is None else int(channels),
+                kernel_size=None if kernel_size is None else per_axis(kernel_size, dims, "kernel_size"),
+                **dict(zip(("data_layout", "kernel_layout", "out_layout"), layouts)), out_dtype=out_dtype, **more)  # fmt: skip
 
 
 def _blocked_infer(attrs, types):
@@ -195,15 +187,8 @@ def _conv_loops(a, x, c, target):
 
 
 for _d in (1, 2, 3):
-    register(
-        f"nn.conv{_d}d",
-        ANCHOR,
-        _conv_infer(_d),
-        layout=layout_rule,
-        colour=ALWAYS,
-        loops=_conv2d_loops if _d == 2 else _conv_loops,
-        ranked=True,
-    )
+    register(f"nn.conv{_d}d", ANCHOR, _conv_infer(_d), layout=layout_rule, colour=ALWAYS,
+             loops=_conv2d_loops if _d == 2 else _conv_loops, ranked=True)  # fmt: skip
 
 
 # Data and result in NCHW or in blocks of channels (NCHW16c), the weight in OIHW: what AlterOpLayout makes for templates.
@@ -224,15 +209,8 @@ def _conv2d_transpose_loops(a, x, c, target):
     return topi.nn.conv2d_transpose(*_convolved(a, x, c), list(a.output_padding))
 
 
-register(
-    "nn.conv2d_transpose",
-    ANCHOR,
-    _conv_infer(2, True),
-    layout=layout_rule,
-    colour=ALWAYS,
-    loops=_conv2d_transpose_loops,
-    ranked=True,
-)
+register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True), layout=layout_rule, colour=ALWAYS,
+         loops=_conv2d_transpose_loops, ranked=True)  # fmt: skip
 
 
 def _direct(dims, one, none, data_layout, kernel_layout, doc):

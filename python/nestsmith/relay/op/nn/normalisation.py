@@ -146,41 +146,20 @@ def _ev_batch_norm(attrs, x, gamma, beta, mean, var):
     return [out.astype(x.dtype), mean, var]
 
 
-register(
-    "nn.batch_norm",
-    ANCHOR,
-    _norm_infer(4, True),
-    _ev_batch_norm,
-    layout=along_axis,
-    colour=FOLLOW,
-    ranked=True,
-    apart=_batch_norm_apart,
-)
+register("nn.batch_norm", ANCHOR, _norm_infer(4, True), _ev_batch_norm, layout=along_axis, colour=FOLLOW, ranked=True,
+         apart=_batch_norm_apart)  # fmt: skip
 
 
 def _layer_norm_loops(a, x, c, t):
     return topi.nn.layer_norm(x[0], x[1] if a.scale else None, x[2] if a.center else None, a.axis, a.epsilon)
 
 
-register(
-    "nn.layer_norm",
-    ANCHOR,
-    _norm_infer(2),
-    layout=along_axis,
-    colour=NEVER,
-    loops=_layer_norm_loops,
-    apart=_layer_norm_apart,
-)
+register("nn.layer_norm", ANCHOR, _norm_infer(2), layout=along_axis, colour=NEVER, loops=_layer_norm_loops,
+         apart=_layer_norm_apart)  # fmt: skip
 register("nn.instance_norm", OPAQUE, _norm_infer(2), layout=along_axis, colour=NEVER, apart=_instance_norm_apart)
 register("nn.group_norm", OPAQUE, _norm_infer(2), layout=along_axis, colour=NEVER, apart=_group_norm_apart)
-register(
-    "nn.l2_normalize",
-    OPAQUE,
-    lambda attrs, types: tensor(types, 0),
-    layout=along_axes,
-    colour=NEVER,
-    apart=_l2_normalize_apart,
-)
+register("nn.l2_normalize", OPAQUE, lambda attrs, types: tensor(types, 0), layout=along_axes, colour=NEVER,
+         apart=_l2_normalize_apart)  # fmt: skip
 
 
 def _normalised(name, args, axis, epsilon, center, scale, **more):

@@ -60,17 +60,8 @@ _ADAPTIVE = {1: topi.nn.adaptive_pool1d, 2: topi.nn.adaptive_pool, 3: topi.nn.ad
 
 def _pool_loops(a, x, c, target):
     kind, dims = c.op_name[3:6], int(c.op_name[-2])
-    return _POOL[dims](
-        x[0],
-        list(a.pool_size),
-        list(a.strides),
-        list(a.dilation),
-        list(a.padding),
-        kind,
-        a.ceil_mode,
-        a.layout,
-        a.get("count_include_pad", True),
-    )
+    return _POOL[dims](x[0], list(a.pool_size), list(a.strides), list(a.dilation), list(a.padding), kind, a.ceil_mode,
+                       a.layout, a.get("count_include_pad", True))  # fmt: skip
 
 
 def _adaptive_loops(a, x, c, target):
@@ -84,30 +75,13 @@ def _make_pool(kind, dims):
     name = f"nn.{kind}_pool{dims}d"
     register(name, ANCHOR, _pool_infer(dims), layout=window_layout, colour=FOLLOW, loops=_pool_loops, ranked=True)
 
-    def build(
-        data,
-        pool_size=(1,) * dims,
-        strides=(1,) * dims,
-        dilation=(1,) * dims,
-        padding=(0,) * dims,
-        layout=_LAYOUT[dims],
-        out_layout="",
-        ceil_mode=False,
-        count_include_pad=False,
-    ):
+    def build(data, pool_size=(1,) * dims, strides=(1,) * dims, dilation=(1,) * dims, padding=(0,) * dims,
+              layout=_LAYOUT[dims], out_layout="", ceil_mode=False, count_include_pad=False):  # fmt: skip
         more = {"count_include_pad": bool(count_include_pad)} if kind == "avg" else {}
-        return call(
-            name,
-            [data],
-            pool_size=per_axis(pool_size, dims, "pool_size"),
-            strides=per_axis(strides, dims, "strides"),
-            dilation=per_axis(dilation, dims, "dilation"),
-            padding=paddings(padding, dims),
-            layout=layout,
-            out_layout=out_layout,
-            ceil_mode=bool(ceil_mode),
-            **more,
-        )
+        return call(name, [data], pool_size=per_axis(pool_size, dims, "pool_size"),
+                    strides=per_axis(strides, dims, "strides"), dilation=per_axis(dilation, dims, "dilation"),
+                    padding=paddings(padding, dims), layout=layout, out_layout=out_layout, ceil_mode=bool(ceil_mode),
+                    **more)  # fmt: skip
 
     build.__name__ = build.__qualname__ = f"{kind}_pool{dims}d"
     build.__doc__ = f"{'Largest element' if kind == 'max' else 'Mean'} of each window of a {dims}-D map."
@@ -116,15 +90,8 @@ def _make_pool(kind, dims):
 
 def _make_adaptive(kind, dims):
     name = f"nn.adaptive_{kind}_pool{dims}d"
-    register(
-        name,
-        ANCHOR,
-        _adaptive_infer(dims),
-        layout=window_layout,
-        colour=_COLOUR[kind],
-        loops=_adaptive_loops,
-        ranked=True,
-    )
+    register(name, ANCHOR, _adaptive_infer(dims), layout=window_layout, colour=_COLOUR[kind], loops=_adaptive_loops,
+             ranked=True)  # fmt: skip
 
     def build(data, output_size=None, layout=_LAYOUT[dims], out_layout=""):
         size = (
@@ -148,15 +115,8 @@ for _d in (1, 2, 3):
         globals()[f"adaptive_{_k}_pool{_d}d"] = _make_adaptive(_k, _d)
         __all__ += [f"{_k}_pool{_d}d", f"adaptive_{_k}_pool{_d}d"]
 for _k in ("max", "avg"):
-    register(
-        f"nn.global_{_k}_pool2d",
-        ANCHOR,
-        _adaptive_infer(2),
-        layout=window_layout,
-        colour=_COLOUR[_k],
-        loops=_adaptive_loops,
-        ranked=True,
-    )
+    register(f"nn.global_{_k}_pool2d", ANCHOR, _adaptive_infer(2), layout=window_layout, colour=_COLOUR[_k],
+             loops=_adaptive_loops, ranked=True)  # fmt: skip
 
 
 def global_avg_pool2d(data, layout="NCHW", out_layout=""):

@@ -97,15 +97,8 @@ def _dense_loops(a, x, c, target):
     return topi.reshape(flat, c.checked_type.shape)
 
 
-register(
-    "nn.dense",
-    ANCHOR,
-    _product(_weight, least=1, weight=True),
-    _numpy(_weight),
-    colour=ALWAYS,
-    loops=_dense_loops,
-    ranked=True,
-)
+register("nn.dense", ANCHOR, _product(_weight, least=1, weight=True), _numpy(_weight), colour=ALWAYS,
+         loops=_dense_loops, ranked=True)  # fmt: skip
 # A product of few elements and a long sum leaves most of a GPU idle. In parts of the sum there is as much to do at the same time as
 # in a product of so many elements; a shorter part would be over before its tiles are loaded, and adding up would take longer.
 _FEW_ELEMENTS, _ENOUGH_ELEMENTS, _LEAST_PART, _MOST_PARTS = 200_000, 640_000, 384, 8
@@ -158,14 +151,10 @@ def _matmul_loops(a, x, c, target):
 
 register("nn.matmul", ANCHOR, _product(_flags), _numpy(_flags), colour=ALWAYS, loops=_matmul_loops, ranked=False)
 register(
-    "nn.batch_matmul",
-    ANCHOR,
-    _product(_flags, rank=3),
-    _numpy(_flags),
-    colour=ALWAYS,
+    "nn.batch_matmul", ANCHOR, _product(_flags, rank=3), _numpy(_flags), colour=ALWAYS,
     loops=lambda a, x, c, t: topi.nn.batch_matmul(x[0], x[1], None, c.checked_type.dtype, a.transpose_a, a.transpose_b),
     ranked=False,
-)
+)  # fmt: skip
 
 
 def dense(data, weight, units=None, out_dtype=""):
@@ -175,22 +164,11 @@ def dense(data, weight, units=None, out_dtype=""):
 
 def matmul(tensor_a, tensor_b, units=None, out_dtype="", transpose_a=False, transpose_b=False):
     """Matrix product with optional transposes."""
-    return call(
-        "nn.matmul",
-        [tensor_a, tensor_b],
-        units=None if units is None else int(units),
-        out_dtype=out_dtype,
-        transpose_a=bool(transpose_a),
-        transpose_b=bool(transpose_b),
-    )
+    return call("nn.matmul", [tensor_a, tensor_b], units=None if units is None else int(units), out_dtype=out_dtype,
+                transpose_a=bool(transpose_a), transpose_b=bool(transpose_b))  # fmt: skip
 
 
 def batch_matmul(tensor_a, tensor_b, out_dtype="", transpose_a=False, transpose_b=True):
     """Product of batches of matrices; by default the second operand is transposed."""
-    return call(
-        "nn.batch_matmul",
-        [tensor_a, tensor_b],
-        out_dtype=out_dtype,
-        transpose_a=bool(transpose_a),
-        transpose_b=bool(transpose_b),
-    )
+    return call("nn.batch_matmul", [tensor_a, tensor_b], out_dtype=out_dtype, transpose_a=bool(transpose_a),
+                transpose_b=bool(transpose_b))  # fmt: skip

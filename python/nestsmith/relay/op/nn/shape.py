@@ -28,14 +28,8 @@ def _flatten_loops(a, x, c, t):
     return topi.nn.flatten(x[0])
 
 
-register(
-    "nn.batch_flatten",
-    INJECTIVE,
-    _flatten_infer,
-    lambda attrs, x: x.reshape(x.shape[0], -1),
-    loops=_flatten_loops,
-    ranked=False,
-)
+register("nn.batch_flatten", INJECTIVE, _flatten_infer, lambda attrs, x: x.reshape(x.shape[0], -1),
+         loops=_flatten_loops, ranked=False)  # fmt: skip
 
 
 def batch_flatten(data):
@@ -77,14 +71,8 @@ def _mirror_pad_loops(a, x, c, t):
     return topi.nn.mirror_pad(x[0], list(before), list(after), a.mode)
 
 
-register(
-    "nn.mirror_pad",
-    INJECTIVE,
-    _pad_infer,
-    lambda attrs, x: np.pad(x, attrs.pad_width, mode=attrs.mode.lower()),
-    layout=layouts.permuted("pad_width"),
-    loops=_mirror_pad_loops,
-)
+register("nn.mirror_pad", INJECTIVE, _pad_infer, lambda attrs, x: np.pad(x, attrs.pad_width, mode=attrs.mode.lower()),
+         layout=layouts.permuted("pad_width"), loops=_mirror_pad_loops)  # fmt: skip
 
 
 def mirror_pad(data, pad_width, mode="SYMMETRIC"):
@@ -99,12 +87,9 @@ def pad(data, pad_width, pad_value=0, pad_mode="constant"):
     if pad_mode not in ("constant", "edge", "reflect"):
         raise ValueError(f"pad_mode {pad_mode!r}; use 'constant', 'edge' or 'reflect'")
     width = tuple((int(a), int(b)) for a, b in pad_width)
-    return call(
-        "nn.pad",
-        [data, as_expr(pad_value) if not isinstance(pad_value, (int, float)) else const(float(pad_value))],
-        pad_width=width,
-        pad_mode=pad_mode,
-    )
+    return call("nn.pad",
+                [data, as_expr(pad_value) if not isinstance(pad_value, (int, float)) else const(float(pad_value))],
+                pad_width=width, pad_mode=pad_mode)  # fmt: skip
 
 
 def _upsampling_infer(attrs, types):
@@ -132,15 +117,8 @@ def upsampling(data, scale_h=1, scale_w=1, layout="NCHW", method="nearest_neighb
     """Enlarges a map by factors: :func:`relay.image.resize2d` with method nearest_neighbor, bilinear or bicubic and the
     coordinates ``align_corners`` or ``asymmetric``."""
     check.one_of_names("method", method, ("nearest_neighbor", "bilinear", "bicubic"))
-    return call(
-        "nn.upsampling",
-        [data],
-        scale_h=_scale("scale_h", scale_h),
-        scale_w=_scale("scale_w", scale_w),
-        layout=layout,
-        method=method,
-        align_corners=bool(align_corners),
-    )
+    return call("nn.upsampling", [data], scale_h=_scale("scale_h", scale_h), scale_w=_scale("scale_w", scale_w),
+                layout=layout, method=method, align_corners=bool(align_corners))  # fmt: skip
 
 
 def _d2s(sign):

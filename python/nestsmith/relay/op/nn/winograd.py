@@ -185,14 +185,8 @@ def _winograd_weight_loops(a, x, c, target):
     return topi.nn.conv2d_winograd_weight_transform(x[0], a.tile_size)
 
 
-register(
-    "nn.contrib_conv2d_winograd_weight_transform",
-    ANCHOR,
-    _wino_weight_infer,
-    _wino_weight_numpy,
-    colour=NEVER,
-    loops=_winograd_weight_loops,
-)
+register("nn.contrib_conv2d_winograd_weight_transform", ANCHOR, _wino_weight_infer, _wino_weight_numpy, colour=NEVER,
+         loops=_winograd_weight_loops)  # fmt: skip
 
 
 def _winograd_loops(a, x, c, target):
@@ -201,14 +195,8 @@ def _winograd_loops(a, x, c, target):
     )
 
 
-register(
-    "nn.contrib_conv2d_winograd_without_weight_transform",
-    ANCHOR,
-    _wino_infer,
-    colour=NEVER,
-    loops=_winograd_loops,
-    ranked=True,
-)
+register("nn.contrib_conv2d_winograd_without_weight_transform", ANCHOR, _wino_infer, colour=NEVER,
+         loops=_winograd_loops, ranked=True)  # fmt: skip
 
 
 def contrib_conv2d_winograd_weight_transform(weight, tile_size):
