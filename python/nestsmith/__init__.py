@@ -16,21 +16,12 @@ except ImportError as _error:
     if not _load.asked_by_doctor():
         raise ImportError(_load.explain(_error)) from _error
 
-__all__ = [
-    "NDArray", "TVMError", "cl", "context", "cpu", "cuda", "device", "gpu", "nd", "num_threads", "opencl", "runtime", "target",
-]  # fmt: skip
+__all__ = ["NDArray", "TVMError", "cl", "context", "cpu", "cuda", "device", "gpu", "nd", "num_threads", "opencl",
+           "runtime", "target"]
 
-_ELSEWHERE = {
-    "register_func": "registry",
-    "get_global_func": "registry",
-    "IRModule": "ir",
-    "container": "runtime",
-    "build": "driver",
-    "lower": "driver",
-    "compile": "compiled",
-    "load": "compiled",
-    "progress": "auto_scheduler.display",
-}
+_ELSEWHERE = {"register_func": "registry", "get_global_func": "registry", "IRModule": "ir", "container": "runtime",
+              "build": "driver", "lower": "driver", "compile": "compiled", "load": "compiled",
+              "progress": "auto_scheduler.display"}
 
 
 @_functools.cache

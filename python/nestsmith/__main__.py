@@ -27,7 +27,7 @@ from nestsmith.target import Target
 
 __all__ = ["main"]
 
-LIBRARIES = (".tar", ".so", ".nsm")
+LIBRARIES = ".tar", ".so", ".nsm"
 COMPILED = files.LIBRARY, files.ARCHIVE, files.NETWORK
 
 
@@ -89,7 +89,7 @@ def _parser():
     )
     parts = parser.add_subparsers(dest="command", required=True, metavar="{tune,run,inspect}")
 
-    open_shape = ("--shape", "NAME:1x3x224x224", "shape of an input that the ONNX file leaves open; may be repeated")
+    open_shape = "--shape", "NAME:1x3x224x224", "shape of an input that the ONNX file leaves open; may be repeated"
     p = _command(parts, "tune", tune, "tune a model and write a network that is ready to run")
     p.add_argument("model", help="ONNX file, or .pt2 file of torch.export")
     _option(p, "--target", "TARGET", 'such as "cuda", "opencl", "llvm -mcpu=znver3" (default: the best device)', default="auto")
@@ -150,10 +150,9 @@ def tune(args):
     if trials is None and args.seconds is None:
         trials = 64 * len(_tasks(args, target)[0])
     try:
-        network = compiled.compile(
-            args.model, target=args.target, trials=trials, log=log, layout=args.layout, precision=args.precision,
-            tune_seconds=args.seconds, shape=_shapes(args.shape), device=args.device, verbose=verbose,
-        )
+        network = compiled.compile(args.model, target=args.target, trials=trials, log=log, layout=args.layout,
+                                   precision=args.precision, tune_seconds=args.seconds, shape=_shapes(args.shape),
+                                   device=args.device, verbose=verbose)
     except KeyboardInterrupt:
         print(f"\ninterrupted; {log} has what was measured: give the same command to go on", file=sys.stderr)
         return 130

@@ -8,10 +8,8 @@ import math
 import operator
 import re
 
-__all__ = [
-    "did_you_mean", "dtype_bytes", "integer", "json_of", "nearest", "not_entered", "number", "one_of_names", "printable", "shape", "share",
-    "shown", "some", "some_names", "text", "unmatched",
-]  # fmt: skip
+__all__ = ["did_you_mean", "dtype_bytes", "integer", "json_of", "nearest", "not_entered", "number", "one_of_names",
+           "printable", "shape", "share", "shown", "some", "some_names", "text", "unmatched"]
 
 _COUNTABLE = 2**63 - 1
 

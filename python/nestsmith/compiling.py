@@ -58,8 +58,6 @@ def compile_source(target, source, name, of_steps=False, cache_dir=None, engine=
         if not str(e).startswith("timed out"):
             raise TVMError(f"{name}: {e}") from None
         why = "its schedule comes from steps, as in a log: without the record it gets the default one; " if of_steps else ""
-        raise TVMError(
-            f"{name}: compiling took longer than {seconds:g} s of processor time (limit {limit!r}); {why}"
-            "set NESTSMITH_BUILD_TIMEOUT to more seconds to wait longer"
-        ) from None
+        raise TVMError(f"{name}: compiling took longer than {seconds:g} s of processor time (limit {limit!r}); "
+                       f"{why}set NESTSMITH_BUILD_TIMEOUT to more seconds to wait longer") from None
     return binary, cached

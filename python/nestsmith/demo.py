@@ -90,11 +90,8 @@ def main(argv=None):
     tuner = auto_scheduler.TaskScheduler(tasks, weights)
     with ns.progress("auto" if args.verbose else "bar"):
         tuner.tune(
-            auto_scheduler.TuningOptions(
-                num_measure_trials=trials,
-                runner=context.runner,
-                measure_callbacks=[auto_scheduler.RecordToFile(log_file)],
-            )
+            auto_scheduler.TuningOptions(num_measure_trials=trials, runner=context.runner,
+                                         measure_callbacks=[auto_scheduler.RecordToFile(log_file)])
         )
     out, after = compile_and_run(mod, params, target, dev, data, log_file)
     check("tuned schedules", out, ref)

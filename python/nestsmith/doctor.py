@@ -35,16 +35,10 @@ def _compiler():
     try:
         _core.build("llvm", f"int doctor_{os.getpid()};", 30, "")
     except (RuntimeError, OSError) as e:
-        return (
-            "broken",
-            "C compiler",
-            f"{text} does not compile: {str(e).splitlines()[0]}; reinstall it (`apt install gcc libc6-dev`)",
-        )
-    return (
-        "ok",
-        "C compiler",
-        f"{text} ({shutil.which(text.split()[0]) or text}), {time.time() - start:.2f} s for an empty program",
-    )
+        return ("broken", "C compiler",
+                f"{text} does not compile: {str(e).splitlines()[0]}; reinstall it (`apt install gcc libc6-dev`)")
+    return ("ok", "C compiler",
+            f"{text} ({shutil.which(text.split()[0]) or text}), {time.time() - start:.2f} s for an empty program")
 
 
 def _nvrtc():
@@ -56,28 +50,19 @@ def _nvrtc():
     try:
         _core.build(_core.Target("cuda", sm=lo), 'extern "C" __global__ void k(float *x) { x[0] = 1; }', 0, "")
     except RuntimeError as e:
-        return (
-            "broken",
-            "NVRTC",
-            f"{text} does not compile: {str(e).splitlines()[0]}; reinstall it (`pip install nvidia-cuda-nvrtc`)",
-        )
+        return ("broken", "NVRTC",
+                f"{text} does not compile: {str(e).splitlines()[0]}; reinstall it (`pip install nvidia-cuda-nvrtc`)")
     facts = _core.device_query(2, 0)
     version = re.search(r"NVRTC (\d+)", text)
     if facts and version and facts["driver_version"] // 1000 < int(version.group(1)):
         driver = f"{facts['driver_version'] // 1000}.{facts['driver_version'] % 1000 // 10}"
-        return (
-            "low",
-            "NVRTC",
-            f"{text} is newer than the driver's CUDA {driver}, which may refuse its programs; update the driver or "
-            f"`pip install nvidia-cuda-nvrtc-cu{driver.split('.')[0]}` and unset CUDA_HOME",
-        )
+        return ("low", "NVRTC",
+                f"{text} is newer than the driver's CUDA {driver}, which may refuse its programs; update the driver or "
+                f"`pip install nvidia-cuda-nvrtc-cu{driver.split('.')[0]}` and unset CUDA_HOME")
     if facts and facts["sm"] > hi:
-        return (
-            "low",
-            "NVRTC",
-            f"{text} knows up to sm_{hi}, the GPU is sm_{facts['sm']}: programs are made by the "
-            "driver; install a newer NVRTC",
-        )
+        return ("low", "NVRTC",
+                f"{text} knows up to sm_{hi}, the GPU is sm_{facts['sm']}: programs are made by the driver; install a "
+                "newer NVRTC")
     return "ok", "NVRTC", f"{text}, sm_{lo} to sm_{hi}, {time.time() - start:.2f} s for a small kernel"
 
 
@@ -89,11 +74,8 @@ def _devices(kind, name, hint):
             break
         arch = f"sm_{facts['sm']}, " if facts["sm"] else ""
         rows.append(
-            (
-                "ok",
-                f"{name} {i}",
-                f"{facts['name']}, {arch}{facts['multiprocessors']} multiprocessors, {_gib(facts['total_bytes'])}",
-            )
+            ("ok", f"{name} {i}",
+             f"{facts['name']}, {arch}{facts['multiprocessors']} multiprocessors, {_gib(facts['total_bytes'])}")
         )
     if rows:
         return rows
@@ -168,8 +150,7 @@ def _memory():
     total = pages * size
     status = "ok" if total > 4 * 2**30 else "low"
     return (
-        status,
-        "memory",
+        status, "memory",
         f"{_gib(total)}, {_gib(free * size)} free" + ("" if status == "ok" else "; tuning a large network wants 4 GiB"),
     )
 
@@ -186,19 +167,13 @@ def _cache():
         return "broken", "cache", f"{path} cannot be written; set NESTSMITH_CACHE_DIR to a directory of yours"
     st = os.stat(there)
     if there == path and (st.st_uid != os.geteuid() or st.st_mode & 0o022):  # as the engine decides
-        return (
-            "broken",
-            "cache",
-            f"{path} is not used, for its programs are executed: it belongs to another user, or others may write it "
-            f"(`chmod go-w {path}`); or set NESTSMITH_CACHE_DIR to a directory of yours",
-        )
+        return ("broken", "cache",
+                f"{path} is not used, for its programs are executed: it belongs to another user, or others may write "
+                f"it (`chmod go-w {path}`); or set NESTSMITH_CACHE_DIR to a directory of yours")
     free = shutil.disk_usage(there).free
     if free < 2**30:
-        return (
-            "low",
-            "cache",
-            f"{path}: {_gib(free)} free; compiled programs want up to 2 GiB (limit them with NESTSMITH_CACHE_MB)",
-        )
+        return ("low", "cache",
+                f"{path}: {_gib(free)} free; compiled programs want up to 2 GiB (limit them with NESTSMITH_CACHE_MB)")
     return "ok", "cache", f"{path}, {_gib(free)} free"
 
 
@@ -250,12 +225,9 @@ def _users():
     listed = _smi("--query-compute-apps=pid,process_name,used_memory")
     rows = [f"{r[0]} {', '.join(r[1:])} MiB" for r in listed if r[0] != str(os.getpid())]
     if rows:
-        yield (
-            "low",
-            "GPU in use",
-            f"by process {'; '.join(rows[:4])}: timings are noisy and memory may run out; stop it, wait, "
-            "or choose another GPU with CUDA_VISIBLE_DEVICES",
-        )
+        yield ("low", "GPU in use",
+               f"by process {'; '.join(rows[:4])}: timings are noisy and memory may run out; stop it, wait, or choose "
+               "another GPU with CUDA_VISIBLE_DEVICES")
 
 
 def _folder():
@@ -307,16 +279,10 @@ def findings():
     if _WHY:
         return [*rows, ("broken", "engine", _WHY), _memory(), _load_average(), _cache(), _folder()]
     facts = _core.device_query(1, 0)
-    rows += [
-        ("ok", "cpu", f"{facts['name']}, programs use {facts['multiprocessors']} threads"),
-        _memory(),
-        _load_average(),
-        _compiler(),
-        _nvrtc(),
-    ]
-    rows += _devices(
-        2, "cuda", ": `apt install nvidia-driver`, in a container `docker run --gpus all`; then try `nvidia-smi`"
-    )
+    rows += [("ok", "cpu", f"{facts['name']}, programs use {facts['multiprocessors']} threads"), _memory(),
+             _load_average(), _compiler(), _nvrtc()]
+    rows += _devices(2, "cuda",
+                     ": `apt install nvidia-driver`, in a container `docker run --gpus all`; then try `nvidia-smi`")
     rows += _devices(4, "opencl", "")
     rows += [*_workers(), *_programs(), *_clocks(), *_users()]
     rows.append(_cache())
@@ -337,11 +303,9 @@ def main(argv=None):
     state = {subject: status for status, subject, _ in rows}
     usable = [
         n
-        for n, parts in (
-            ("CPU", ("C compiler", "worker on cpu", "program on cpu")),
-            ("CUDA", ("NVRTC", "worker on cuda", "program on cuda")),
-            ("OpenCL", ("worker on opencl", "program on opencl")),
-        )
+        for n, parts in (("CPU", ("C compiler", "worker on cpu", "program on cpu")),
+                         ("CUDA", ("NVRTC", "worker on cuda", "program on cuda")),
+                         ("OpenCL", ("worker on opencl", "program on opencl")))
         if all(state.get(p) in ("ok", "low") for p in parts)
     ]
     print("\nready for: " + (", ".join(usable) or "nothing yet; see the lines above"))

@@ -13,10 +13,9 @@ import builtins
 
 from ._core import InternalError, TVMError, TVMTypeError, TVMValueError
 
-__all__ = [
-    "DiagnosticError", "ImportMismatch", "InternalError", "OpAttributeInvalid", "OpAttributeRequired", "OpAttributeUnImplemented",
-    "OpError", "OpNotImplemented", "RPCError", "RPCSessionTimeoutError", "TVMError", "TVMTypeError", "TVMValueError",
-]  # fmt: skip
+__all__ = ["DiagnosticError", "ImportMismatch", "InternalError", "OpAttributeInvalid", "OpAttributeRequired",
+           "OpAttributeUnImplemented", "OpError", "OpNotImplemented", "RPCError", "RPCSessionTimeoutError", "TVMError",
+           "TVMTypeError", "TVMValueError"]
 
 
 class DiagnosticError(TVMValueError):

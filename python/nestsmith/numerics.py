@@ -10,10 +10,9 @@ import numpy as np
 
 from . import _core
 
-__all__ = [
-    "MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "float32_mode", "from_bfloat16", "is_byte_product", "is_float", "math_mode",
-    "mean_type", "mode_fits", "needed_math", "stored", "sum_type", "to_bfloat16", "to_tf32", "tolerance", "unfit",
-]  # fmt: skip
+__all__ = ["MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "float32_mode", "from_bfloat16", "is_byte_product",
+           "is_float", "math_mode", "mean_type", "mode_fits", "needed_math", "stored", "sum_type", "to_bfloat16",
+           "to_tf32", "tolerance", "unfit"]
 
 
 class MathMode(NamedTuple):

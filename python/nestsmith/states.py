@@ -20,9 +20,8 @@ def loops_of(schedule):
     """As `core_state`, for what is to be compiled: a TypeError if it is neither schedule nor state."""
     state = core_state(schedule)
     if not isinstance(state, _core.StateBase):
-        raise TypeError(
-            f"cannot build {type(schedule).__name__}; expected a schedule made with te.create_schedule or by the auto-scheduler"
-        )
+        raise TypeError(f"cannot build {type(schedule).__name__}; expected a schedule made with te.create_schedule or "
+                        "by the auto-scheduler")
     return state
 
 

@@ -15,71 +15,26 @@ __all__ = ["codegen", "Target", "TargetKind", "cuda", "mali", "adreno", "arm_cpu
 
 logger = logging.getLogger("nestsmith")
 
-_COMMON = {
-    "keys": list,
-    "device": str,
-    "model": str,
-    "libs": list,
-    "host": object,
-    "tag": str,
-    "system-lib": int,
-    "runtime": str,
-    "fast_math": str,
-    "from_device": int,
-}
-_GPU = {
-    "max_num_threads": int,
-    "thread_warp_size": int,
-    "max_threads_per_block": int,
-    "max_shared_memory_per_block": int,
-    "registers_per_block": int,
-    "max_block_size_x": int,
-    "max_block_size_y": int,
-    "max_block_size_z": int,
-}
-_CPU = {
-    "mcpu": str,
-    "march": str,
-    "mattr": list,
-    "mtriple": str,
-    "mfloat-abi": str,
-    "mabi": str,
-    "num-cores": int,
-    "opt-level": int,
-    "fast-math": int,
-    "fast-math-nnan": int,
-    "fast-math-ninf": int,
-    "fast-math-nsz": int,
-    "fast-math-arcp": int,
-    "fast-math-contract": int,
-    "fast-math-reassoc": int,
-    "unpacked-api": int,
-    "interface-api": str,
-    "link-params": int,
-    "workspace-byte-alignment": int,
-    "constants-byte-alignment": int,
-    "vector-width": int,
-}
+_COMMON = {"keys": list, "device": str, "model": str, "libs": list, "host": object, "tag": str, "system-lib": int,
+           "runtime": str, "fast_math": str, "from_device": int}
+_GPU = {"max_num_threads": int, "thread_warp_size": int, "max_threads_per_block": int,
+        "max_shared_memory_per_block": int, "registers_per_block": int, "max_block_size_x": int,
+        "max_block_size_y": int, "max_block_size_z": int}
+_CPU = {"mcpu": str, "march": str, "mattr": list, "mtriple": str, "mfloat-abi": str, "mabi": str, "num-cores": int,
+        "opt-level": int, "fast-math": int, "fast-math-nnan": int, "fast-math-ninf": int, "fast-math-nsz": int,
+        "fast-math-arcp": int, "fast-math-contract": int, "fast-math-reassoc": int, "unpacked-api": int,
+        "interface-api": str, "link-params": int, "workspace-byte-alignment": int, "constants-byte-alignment": int,
+        "vector-width": int}
 # kind: (device type, default keys, options, defaults)
 _KINDS = {
-    "cuda": (
-        2,
-        ("cuda", "gpu"),
-        {**_GPU, "arch": str, "mcpu": str, "l2_cache_size_bytes": int},
-        {"max_num_threads": 1024, "thread_warp_size": 32},
-    ),
+    "cuda": (2, ("cuda", "gpu"), {**_GPU, "arch": str, "mcpu": str, "l2_cache_size_bytes": int},
+             {"max_num_threads": 1024, "thread_warp_size": 32}),
     "opencl": (
         4,
         ("opencl", "gpu"),
         {**_GPU, "max_function_args": int, "texture_spatial_limit": int, "texture_depth_limit": int},
-        {
-            "max_num_threads": 256,
-            "max_threads_per_block": 256,
-            "max_shared_memory_per_block": 16384,
-            "thread_warp_size": 1,
-            "max_function_args": 128,
-            "texture_spatial_limit": 16384,
-        },
+        {"max_num_threads": 256, "max_threads_per_block": 256, "max_shared_memory_per_block": 16384,
+         "thread_warp_size": 1, "max_function_args": 128, "texture_spatial_limit": 16384},
     ),
     "llvm": (1, ("cpu",), _CPU, {}),
     "c": (1, ("cpu",), _CPU, {}),
@@ -94,34 +49,15 @@ _FAST_MATH = {"precise": 0, "reference": 1, "aggressive": 2}
 
 _GPU_TAGS = {
     "sm_60": ("tesla-p100",),
-    "sm_61": (
-        "tesla-p40",
-        "tesla-p4",
-        "geforce-gtx-1080-ti",
-        "geforce-gtx-1080",
-        "geforce-gtx-1070",
-        "geforce-gtx-1060",
-    ),
+    "sm_61": ("tesla-p40", "tesla-p4", "geforce-gtx-1080-ti", "geforce-gtx-1080", "geforce-gtx-1070",
+              "geforce-gtx-1060"),
     "sm_70": ("tesla-v100", "nvidia-v100"),
     "sm_72": ("jetson-agx-xavier",),
-    "sm_75": (
-        "tesla-t4",
-        "nvidia-t4",
-        "geforce-rtx-2080-ti",
-        "geforce-rtx-2080",
-        "geforce-rtx-2070",
-        "geforce-rtx-2060",
-    ),
+    "sm_75": ("tesla-t4", "nvidia-t4", "geforce-rtx-2080-ti", "geforce-rtx-2080", "geforce-rtx-2070",
+              "geforce-rtx-2060"),
     "sm_80": ("nvidia-a100", "nvidia-a30"),
-    "sm_86": (
-        "geforce-rtx-3090",
-        "geforce-rtx-3080",
-        "geforce-rtx-3070",
-        "geforce-rtx-3060",
-        "nvidia-a40",
-        "nvidia-a10",
-        "nvidia-a10g",
-    ),
+    "sm_86": ("geforce-rtx-3090", "geforce-rtx-3080", "geforce-rtx-3070", "geforce-rtx-3060", "nvidia-a40",
+              "nvidia-a10", "nvidia-a10g"),
     "sm_87": ("jetson-agx-orin-64gb", "jetson-agx-orin-32gb"),
     "sm_89": ("geforce-rtx-4090", "geforce-rtx-4080", "geforce-rtx-4070", "nvidia-l4", "nvidia-l40", "nvidia-l40s"),
     "sm_90": ("nvidia-h100", "nvidia-h200"),
@@ -129,25 +65,13 @@ _GPU_TAGS = {
     "sm_120": ("geforce-rtx-5090", "geforce-rtx-5080"),
 }
 _TAGS = {
-    f"nvidia/{name}": {
-        "kind": "cuda",
-        "keys": ["cuda", "gpu"],
-        "arch": arch,
-        "max_shared_memory_per_block": 49152,
-        "max_threads_per_block": 1024,
-        "thread_warp_size": 32,
-        "registers_per_block": 65536,
-    }
+    f"nvidia/{name}": {"kind": "cuda", "keys": ["cuda", "gpu"], "arch": arch, "max_shared_memory_per_block": 49152,
+                       "max_threads_per_block": 1024, "thread_warp_size": 32, "registers_per_block": 65536}
     for arch, names in _GPU_TAGS.items()
     for name in names
 }
-_TAGS["raspberry-pi/4b-aarch64"] = {
-    "kind": "llvm",
-    "mtriple": "aarch64-linux-gnu",
-    "mcpu": "cortex-a72",
-    "mattr": ["+neon"],
-    "num-cores": 4,
-}
+_TAGS["raspberry-pi/4b-aarch64"] = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72",
+                                    "mattr": ["+neon"], "num-cores": 4}
 
 
 def list_tags():
@@ -311,10 +235,8 @@ class Target:
             name = {"cpu": "llvm", "cl": "opencl"}[name]
         if name not in _KINDS:
             known = sorted(_KINDS) + sorted(_TAGS)
-            raise ValueError(
-                f"unknown target {name!r}; kinds are {', '.join(sorted(_KINDS))}, tags see "
-                f"target.list_tags(){check.did_you_mean(str(name), known)}"
-            )
+            raise ValueError(f"unknown target {name!r}; kinds are {', '.join(sorted(_KINDS))}, tags see "
+                             f"target.list_tags(){check.did_you_mean(str(name), known)}")
         self.kind = TargetKind(name)
         valid = {**_COMMON, **self.kind.options}
         given = {}
@@ -322,10 +244,8 @@ class Target:
             if key == "kind":
                 continue
             if key not in valid:
-                raise ValueError(
-                    f"target {name!r} has no option {key!r}{check.did_you_mean(key, valid)}; options are "
-                    f"{', '.join(sorted(valid))}"
-                )
+                raise ValueError(f"target {name!r} has no option {key!r}{check.did_you_mean(key, valid)}; options are "
+                                 f"{', '.join(sorted(valid))}")
             if isinstance(value, str):
                 check.text(f"target option {key!r}", value)
             if key not in ("host", "tag"):
@@ -337,9 +257,8 @@ class Target:
         self.keys = self._keys(given)
         self.attrs = {**self.kind.defaults, **{k: v for k, v in given.items() if k != "keys"}}
         if self.attrs.get("fast_math", "reference") not in _FAST_MATH:
-            raise ValueError(
-                f"target option 'fast_math' is {self.attrs['fast_math']!r}; allowed are {', '.join(_FAST_MATH)}"
-            )
+            raise ValueError(f"target option 'fast_math' is {self.attrs['fast_math']!r}; allowed are "
+                             f"{', '.join(_FAST_MATH)}")
         if name == "cuda" and "arch" not in self.attrs:
             self.attrs["arch"] = self._find_arch()
         arch = self.attrs.get("arch")
@@ -357,17 +276,13 @@ class Target:
     def _limits(self, device_id):
         facts = _core.device_query(self.kind.device_type, device_id)
         if facts is None:
-            raise ValueError(
-                f"option from_device={device_id}: {_core.device_exists(self.kind.device_type, device_id)[1]}"
-            )
+            raise ValueError(f"option from_device={device_id}: "
+                             f"{_core.device_exists(self.kind.device_type, device_id)[1]}")
         if self.kind.device_type == 1:
             return {}
-        out = {
-            "max_num_threads": facts["max_threads_per_block"],
-            "max_threads_per_block": facts["max_threads_per_block"],
-            "max_shared_memory_per_block": facts["max_shared_per_block"],
-            "thread_warp_size": facts["warp_size"],
-        }
+        out = {"max_num_threads": facts["max_threads_per_block"],
+               "max_threads_per_block": facts["max_threads_per_block"],
+               "max_shared_memory_per_block": facts["max_shared_per_block"], "thread_warp_size": facts["warp_size"]}
         if self.kind.name == "cuda":
             out["arch"] = f"sm_{facts['sm']}"
         return out
@@ -505,15 +420,10 @@ class Target:
         """
         cuda = self.kind.name == "cuda"
         digits = re.search(r"\d+", self.attrs.get("arch", "") if cuda else "")
-        return _core.Target(
-            self.kind.name,
-            hardware,
-            sm=(sm or int(digits.group()) if digits else 0) if cuda else 0,
-            fast_math=_FAST_MATH[self.attrs.get("fast_math", "reference")],
-            mali=self.device_name == "mali",
-            overlap=overlap,
-            cpu=str(self.attrs.get("mcpu", "")) if self.kind.device_type == 1 else "",
-        )
+        return _core.Target(self.kind.name, hardware, sm=(sm or int(digits.group()) if digits else 0) if cuda else 0,
+                            fast_math=_FAST_MATH[self.attrs.get("fast_math", "reference")],
+                            mali=self.device_name == "mali", overlap=overlap,
+                            cpu=str(self.attrs.get("mcpu", "")) if self.kind.device_type == 1 else "")
 
     def __str__(self):
         words = [self.kind.name, "-keys=" + ",".join(self.keys)]
@@ -591,13 +501,11 @@ class Target:
     @staticmethod
     def canon_multi_target_and_host(target, target_host=None):
         """A list with the one target given."""
-        one = (
-            target[0]
-            if isinstance(target, (list, tuple))
-            else next(iter(target.values()))
-            if isinstance(target, dict) and "kind" not in target
-            else target
-        )
+        one = (target[0]
+               if isinstance(target, (list, tuple))
+               else next(iter(target.values()))
+               if isinstance(target, dict) and "kind" not in target
+               else target)
         return [Target.canon_target_and_host(one, target_host)[0]]
 
     @staticmethod
@@ -647,17 +555,11 @@ def intel_graphics(model="unknown", options=None):
     return Target(" ".join([f"opencl -device=intel_graphics -model={model} -thread_warp_size=16", *_options(options)]))
 
 
-_ARM_BOARDS = {
-    "pixel2": ("aarch64-linux-android", "+neon"),
-    "mate10": ("aarch64-linux-android", "+neon"),
-    "mate10pro": ("aarch64-linux-android", "+neon"),
-    "p20": ("aarch64-linux-android", "+neon"),
-    "p20pro": ("aarch64-linux-android", "+neon"),
-    "rk3399": ("aarch64-linux-gnu", "+neon"),
-    "rasp3b": ("armv7l-linux-gnueabihf", "+neon"),
-    "rasp4b": ("armv8l-linux-gnueabihf", "+neon"),
-    "rasp4b64": ("aarch64-linux-gnu", "+neon"),
-}
+_ARM_BOARDS = {"pixel2": ("aarch64-linux-android", "+neon"), "mate10": ("aarch64-linux-android", "+neon"),
+               "mate10pro": ("aarch64-linux-android", "+neon"), "p20": ("aarch64-linux-android", "+neon"),
+               "p20pro": ("aarch64-linux-android", "+neon"), "rk3399": ("aarch64-linux-gnu", "+neon"),
+               "rasp3b": ("armv7l-linux-gnueabihf", "+neon"), "rasp4b": ("armv8l-linux-gnueabihf", "+neon"),
+               "rasp4b64": ("aarch64-linux-gnu", "+neon")}
 
 
 def arm_cpu(model="unknown", options=None):
@@ -675,7 +577,7 @@ def llvm(options=None):
 
 
 # ---- hardware parameters: what the search takes a machine for ----
-TUNABLE = ("llvm", "c", "cuda", "opencl")
+TUNABLE = "llvm", "c", "cuda", "opencl"
 CUDA_LIMITS = (49152, 1024, 32)  # shared bytes, threads, warp: the same on every GPU that is still supported
 
 
@@ -691,14 +593,14 @@ def device_limits(target):
     """(shared bytes, threads, warp size) of the OpenCL device 0, zeros where nothing is known: a Mali or an Adreno that a target names
     is another one's, on a board."""
     if target.device_name in ("mali", "adreno"):
-        return (0, 0, 0)
+        return 0, 0, 0
     try:
         dev = make_device("opencl", 0)
         if not dev.exist:
-            return (0, 0, 0)
-        return (dev.max_shared_memory_per_block or 0, dev.max_threads_per_block or 0, dev.warp_size or 0)
+            return 0, 0, 0
+        return dev.max_shared_memory_per_block or 0, dev.max_threads_per_block or 0, dev.warp_size or 0
     except (RuntimeError, ValueError):
-        return (0, 0, 0)
+        return 0, 0, 0
 
 
 # Virtual threads of a schedule that is written by hand: it has as many as it says.
@@ -718,9 +620,8 @@ def default_hardware_params(target):
     """The eight default parameters of a target as a tuple. Raises `RuntimeError` if the target has no defaults."""
     kind = target.kind.name
     if kind not in TUNABLE:
-        raise RuntimeError(
-            f"target {kind!r} has no default hardware parameters; give hardware_params=HardwareParams(...) all fields"
-        )
+        raise RuntimeError(f"target {kind!r} has no default hardware parameters; give "
+                           "hardware_params=HardwareParams(...) all fields")
     device = str(target.attrs.get("device", ""))
     if target.kind.device_type == 1:
         return _core.hw_params_default(kind, False, False, 0, 0, 0, _attr_int(target, "num-cores") or _core.cpu_threads())
@@ -728,14 +629,11 @@ def default_hardware_params(target):
         asked, fixed = (0, 0, 0), CUDA_LIMITS
     else:
         fixed, asked = (0, 0, 0), device_limits(target)
-    given = (
-        _attr_int(target, "max_shared_memory_per_block") if kind == "cuda" else 0,
-        _attr_int(target, "max_threads_per_block", "max_num_threads"),
-        _attr_int(target, "thread_warp_size"),
-    )
+    given = (_attr_int(target, "max_shared_memory_per_block") if kind == "cuda" else 0,
+             _attr_int(target, "max_threads_per_block", "max_num_threads"), _attr_int(target, "thread_warp_size"))
     if kind == "opencl":
         env = os.environ.get("NESTSMITH_OPENCL_WARP_SIZE") or os.environ.get("TVM_OPENCL_WARP_SIZE") or ""
-        given = (0, given[1], int(env) if env.isdigit() else given[2])
-        fixed = (32768, 256, 1)
+        given = 0, given[1], int(env) if env.isdigit() else given[2]
+        fixed = 32768, 256, 1
     shared, threads, warp = (a or g or f for a, g, f in zip(asked, given, fixed))
     return _core.hw_params_default(kind, device == "mali", device == "adreno", shared, threads, warp, 0)

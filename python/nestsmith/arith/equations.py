@@ -6,10 +6,8 @@ from .. import _core
 from ..tir.expr import const
 from .analyzer import Analyzer, IntervalSet
 
-__all__ = [
-    "deduce_bound", "detect_clip_bound", "detect_common_subexpr", "detect_linear_equation", "estimate_region_lower_bound",
-    "estimate_region_strict_bound", "estimate_region_upper_bound",
-]  # fmt: skip
+__all__ = ["deduce_bound", "detect_clip_bound", "detect_common_subexpr", "detect_linear_equation",
+           "estimate_region_lower_bound", "estimate_region_strict_bound", "estimate_region_upper_bound"]
 
 
 def _free(var, expr):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from .. import _core
 
-__all__ = [
-    "SearchPolicyUtilsHasCacheReadStage", "SearchPolicyUtilsHasCacheWriteStage", "SearchPolicyUtilsHasCrossThreadReduction",
-    "SearchPolicyUtilsHasRfactorStage", "SearchPolicyUtilsIsTiled",
-]  # fmt: skip
+__all__ = ["SearchPolicyUtilsHasCacheReadStage", "SearchPolicyUtilsHasCacheWriteStage",
+           "SearchPolicyUtilsHasCrossThreadReduction", "SearchPolicyUtilsHasRfactorStage", "SearchPolicyUtilsIsTiled"]
 
 THREAD_X, REDUCTION = 6, 1  # annotation and kind of an iterator
 

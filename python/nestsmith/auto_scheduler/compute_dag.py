@@ -74,9 +74,8 @@ def _tensors_of(source):
         stages, outputs = source.stages, {(o if isinstance(o, te.Operation) else o.op) for o in source.outputs}
         ends = [s.op for s in stages if s.op.is_placeholder or {s.op, s.origin_op} & outputs]
         return [op.output(i) for op in ends for i in range(op.num_outputs)], [s.op.output(0) for s in stages]
-    raise ValueError(
-        f"ComputeDAG takes a workload key, a non-empty list of tensors or a schedule, not {type(source).__name__}"
-    )
+    raise ValueError("ComputeDAG takes a workload key, a non-empty list of tensors or a schedule, not "
+                     f"{type(source).__name__}")
 
 
 OpFacts = namedtuple("OpFacts", ["name", "is_placeholder"])

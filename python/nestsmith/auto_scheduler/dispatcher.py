@@ -78,7 +78,7 @@ class DispatchContext:
 
 
 class _Entry:
-    __slots__ = ("arch", "math", "model", "rank", "state")
+    __slots__ = "arch", "math", "model", "rank", "state"
 
     def __init__(self, arch, model, math, rank, state):
         self.arch, self.model, self.math, self.rank, self.state = arch, model, math, rank, state
@@ -131,9 +131,8 @@ class ApplyHistoryBest(DispatchContext):
             for inp, res in known_targets(itertools.islice(pairs, n_lines), where):
                 self.holdings.add(inp, res)
                 self._add(inp, res)
-        logger.debug(
-            "ApplyHistoryBest: %d workloads", sum(len(a) for names in self.best.values() for a in names.values())
-        )
+        logger.debug("ApplyHistoryBest: %d workloads",
+                     sum(len(a) for names in self.best.values() for a in names.values()))
 
     def _sources(self, records):
         if records is None:
@@ -173,7 +172,7 @@ class ApplyHistoryBest(DispatchContext):
 
     def _rank(self, target, entry, factor):
         quick, cost = entry.rank
-        return (entry.arch != architecture(target), entry.model != str(target.model), quick, cost * factor)
+        return entry.arch != architecture(target), entry.model != str(target.model), quick, cost * factor
 
     def _usable(self, kind, name, args, math_allowed=None):
         """Entries of a workload in math modes that are allowed, by default by the PassContext."""
@@ -207,10 +206,8 @@ class ApplyHistoryBest(DispatchContext):
 
     def _query_inside(self, target, workload_key, func_name=""):
         if target is None:
-            raise RuntimeError(
-                "Need a target context to find the history best. "
-                "Hint: if your target is llvm, use `with nestsmith.target.Target(...):`"
-            )
+            raise RuntimeError("Need a target context to find the history best. Hint: if your target is llvm, use "
+                               "`with nestsmith.target.Target(...):`")
         name, args = decode_workload_key(workload_key)
         kind = target.kind.name
         if (kind, name, args) in self._user:
@@ -250,7 +247,7 @@ class ApplyHistoryBest(DispatchContext):
         record. A quick time counts as a full one does: a first look at a workload may have no others, and they differ by some percent."""
         where = target.kind.name, *decode_workload_key(workload_key)
         if where in self._user:
-            return (False, False, 0.0)
+            return False, False, 0.0
         entries = self._usable(*where)
         arch, model, _, seconds = min((self._rank(target, e, 1) for e in entries), default=(None,) * 4)
         return None if seconds is None else (arch, model, seconds)
@@ -273,14 +270,12 @@ class FallbackContext(DispatchContext):
         self.messages = set()
 
     def query(self, target, workload_key, has_complex_op, dag, func_name):
-        key = (str(target), workload_key)
+        key = str(target), workload_key
         if key in self.memory:
             return self.memory[key]
         if self.verbose == 2 or (has_complex_op and self.verbose == 1):
-            msg = (
-                f"Cannot find tuned schedules for target={target}, workload_key={workload_key}. "
-                "A fallback schedule is used, which may bring great performance regression. "
-            )
+            msg = (f"Cannot find tuned schedules for target={target}, workload_key={workload_key}. A fallback schedule "
+                   "is used, which may bring great performance regression. ")
             logs = with_records()
             if logs:  # one line: what is behind it is said once for the network
                 why = [w for c in logs if (w := c.report().get(workload_key, "")).startswith("only")]
@@ -339,9 +334,8 @@ def tell_history(tasks, target, because):
     line = held.verdict(named_tasks, kind, because=why)
     foreign = [where for c in contexts for keys, _ in tasks for k in keys if (where := c._elsewhere.get(k))]
     if foreign:
-        line += (
-            f"; {len(foreign)} of the schedules for {target} come from records of {', '.join(sorted(set(foreign)))}: they "
-            "run, but may be far from the best here; tune on this device and give that log"
-        )
+        line += (f"; {len(foreign)} of the schedules for {target} come from records of "
+                 f"{', '.join(sorted(set(foreign)))}: they run, but may be far from the best here; tune on this device "
+                 "and give that log")
     missing = not all(found for _, found in tasks)
     logger.log(logging.WARNING if missing or foreign else logging.INFO, "%s", line)

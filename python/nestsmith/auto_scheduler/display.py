@@ -25,7 +25,7 @@ from .cost import FAILED, cause_of, seconds_of
 
 __all__ = ["progress", "style", "emit", "title", "marks", "short", "Progress"]
 
-MODES = ("auto", "bar", "marks", "none")
+MODES = "auto", "bar", "marks", "none"
 _mode = {"now": "auto"}
 
 
@@ -195,11 +195,8 @@ class Progress:
         if self.style != "text" or self.bar is not None or not results or batch.future is not None:
             return
         title("Measure")
-        print(
-            f"Get {len(results)} programs to measure:\n{marks([r.error_no for r in results])}\n"
-            f"Time elapsed for measurement: {batch.ended - batch.started:.2f} s",
-            flush=True,
-        )
+        print(f"Get {len(results)} programs to measure:\n{marks([r.error_no for r in results])}\nTime elapsed for "
+              f"measurement: {batch.ended - batch.started:.2f} s", flush=True)
 
     def round_line(self):
         """After a round: the rate is known anew, and the line is printed where there is no terminal."""

@@ -22,46 +22,21 @@ from .hardware import cores
 from .measure_record import RecordReader
 from .search_task import recover_measure_input
 
-__all__ = [
-    "DEFAULT_MAX_N_BUFS", "get_per_store_features_from_states", "get_per_store_features_from_file",
-    "get_per_store_features_from_measure_pairs", "get_per_store_feature_names", "pack_feature", "unpack_feature", "FeatureFile",
-]  # fmt: skip
+__all__ = ["DEFAULT_MAX_N_BUFS", "get_per_store_features_from_states", "get_per_store_features_from_file",
+           "get_per_store_features_from_measure_pairs", "get_per_store_feature_names", "pack_feature", "unpack_feature",
+           "FeatureFile"]
 
 DEFAULT_MAX_N_BUFS = 5
 N_ENTRIES = 164
 REFERENCE, REPAIRED = 1, 2  # rule sets
 
-_OPS = ("mad", "addsub", "mul", "divmod", "cmp", "mathfunc", "otherfunc")
-_POSITIONS = (
-    "kPosNone",
-    "kPosInnerSpatial",
-    "kPosMiddleSpatial",
-    "kPosOuterSpatial",
-    "kPosInnerReduce",
-    "kPosMiddleReduce",
-    "kPosOuterReduce",
-    "kPosMixed",
-)
-_SLOT = (
-    "acc_type.kRead",
-    "acc_type.kWrite",
-    "acc_type.kReadWrite",
-    "bytes",
-    "unique_bytes",
-    "lines",
-    "unique_lines",
-    "reuse_type.kLoopMultipleRead",
-    "reuse_type.kSerialMultipleReadWrite",
-    "reuse_type.kNoReuse",
-    "reuse_dis_iter",
-    "reuse_dis_bytes",
-    "reuse_ct",
-    "bytes_d_reuse_ct",
-    "unique_bytes_d_reuse_ct",
-    "lines_d_reuse_ct",
-    "unique_lines_d_reuse_ct",
-    "stride",
-)
+_OPS = "mad", "addsub", "mul", "divmod", "cmp", "mathfunc", "otherfunc"
+_POSITIONS = ("kPosNone", "kPosInnerSpatial", "kPosMiddleSpatial", "kPosOuterSpatial", "kPosInnerReduce",
+              "kPosMiddleReduce", "kPosOuterReduce", "kPosMixed")
+_SLOT = ("acc_type.kRead", "acc_type.kWrite", "acc_type.kReadWrite", "bytes", "unique_bytes", "lines", "unique_lines",
+         "reuse_type.kLoopMultipleRead", "reuse_type.kSerialMultipleReadWrite", "reuse_type.kNoReuse", "reuse_dis_iter",
+         "reuse_dis_bytes", "reuse_ct", "bytes_d_reuse_ct", "unique_bytes_d_reuse_ct", "lines_d_reuse_ct",
+         "unique_lines_d_reuse_ct", "stride")
 
 
 def _five(max_n_bufs):
@@ -78,15 +53,8 @@ def get_per_store_feature_names(max_n_bufs=None):
     names += ["is_gpu"] + [f"{t}_{a}_len" for t in ("blockIdx", "threadIdx") for a in "xyz"] + ["vthread_len"]
     names += [f"B{b}.{k}" for b in range(DEFAULT_MAX_N_BUFS) for k in _SLOT]
     names += [f"arith_intensity_curve_{i}" for i in range(10)]
-    return names + [
-        "alloc_size",
-        "alloc_prod",
-        "alloc_outer_prod",
-        "alloc_inner_prod",
-        "outer_prod",
-        "num_loops",
-        "auto_unroll_max_step",
-    ]
+    return names + ["alloc_size", "alloc_prod", "alloc_outer_prod", "alloc_inner_prod", "outer_prod", "num_loops",
+                    "auto_unroll_max_step"]
 
 
 def _unpack(rows, first):
@@ -116,9 +84,7 @@ def get_per_store_features_from_states(states, task, max_n_bufs=None, rules=REFE
         One float32 array [stored buffers, 164] per state; one row of zeros for a state that cannot be lowered.
     """
     _five(max_n_bufs)
-    rows, first = _core.feature_batch(
-        [core_state(s) for s in states], task.engine_target(), rules, log, True, cores()
-    )
+    rows, first = _core.feature_batch([core_state(s) for s in states], task.engine_target(), rules, log, True, cores())
     return _unpack(rows, first)
 
 
@@ -126,7 +92,7 @@ def _labels(inputs, results):
     """Throughput of each record relative to the best of its task, and task numbers in order of appearance."""
     number, task_ids, costs = {}, [], []
     for inp, res in zip(inputs, results):
-        key = (inp.task.workload_key, str(inp.task.target))
+        key = inp.task.workload_key, str(inp.task.target)
         task_ids.append(number.setdefault(key, len(number)))
         costs.append(seconds_of(res))
     task_ids, costs = np.array(task_ids, np.int32), np.array(costs)
@@ -135,9 +101,8 @@ def _labels(inputs, results):
     return (best[task_ids] / costs).astype(np.float32), task_ids
 
 
-def get_per_store_features_from_measure_pairs(
-    inputs, results, skip_first_n_feature_extraction=0, max_n_bufs=None, rules=REFERENCE, log=True
-):
+def get_per_store_features_from_measure_pairs(inputs, results, skip_first_n_feature_extraction=0, max_n_bufs=None,
+                                              rules=REFERENCE, log=True):
     """Features, labels and task numbers of measured candidates.
 
     The features of the first `skip_first_n_feature_extraction` records are not extracted (None in the result).
@@ -274,9 +239,8 @@ class FeatureFile:
             raise ValueError(f"{self.path} is not a feature file")
         version, entries, self.state_entries, rules, names = struct.unpack("<5I", raw[4:24])
         if version != 1 or entries != N_ENTRIES:
-            raise ValueError(
-                f"{self.path}: version {version} with {entries} entries; this release reads version 1 with {N_ENTRIES}"
-            )
+            raise ValueError(f"{self.path}: version {version} with {entries} entries; this release reads version 1 "
+                             f"with {N_ENTRIES}")
         if rules != self.rules:
             raise ValueError(f"{self.path} holds rows of rules {rules}, not {self.rules}; use another file")
         return 24 + names
@@ -314,28 +278,21 @@ class FeatureFile:
             if status is not None:
                 st = int(status[i])
             else:
-                st = (
-                    self.FAILED_LOWERING
-                    if len(r) == 0
-                    else self.FAILED_RUN
-                    if len(times) == 0 or times.min() >= FAILED
-                    else self.OK
-                )
-            vec = (
-                np.zeros(self.state_entries, np.float32)
-                if state_vectors is None
-                else np.asarray(state_vectors[i], np.float32)
-            )
+                st = (self.FAILED_LOWERING
+                      if len(r) == 0
+                      else self.FAILED_RUN
+                      if len(times) == 0 or times.min() >= FAILED
+                      else self.OK)
+            vec = (np.zeros(self.state_entries, np.float32)
+                   if state_vectors is None
+                   else np.asarray(state_vectors[i], np.float32))
             if vec.shape != (self.state_entries,):
-                raise ValueError(
-                    f"state_vectors[{i}] has shape {vec.shape}; the file stores {self.state_entries} entries"
-                )
-            out.append(
-                struct.pack("<2I2H", int(task[i]), st, len(r), len(times))
-                + times.tobytes()
-                + vec.tobytes()
-                + r.tobytes()
-            )
+                raise ValueError(f"state_vectors[{i}] has shape {vec.shape}; the file stores {self.state_entries} "
+                                 "entries")
+            out.append(struct.pack("<2I2H", int(task[i]), st, len(r), len(times))
+                       + times.tobytes()
+                       + vec.tobytes()
+                       + r.tobytes())
             out.append(struct.pack("<Q", 0 if step_hashes is None else int(step_hashes[i])))
         self._append(b"RECS", b"".join(out))
 
@@ -373,17 +330,11 @@ class FeatureFile:
                     status.append(st)
                     costs.append(float(times.mean(dtype=np.float64)) if st == self.OK and k else FAILED)
             at = end + 4
-        return {
-            "rows": np.concatenate(rows) if rows else np.zeros((0, N_ENTRIES), np.float32),
-            "first": np.array(first, np.int32),
-            "segments": np.diff(first).astype(np.int32),
-            "costs": np.array(costs),
-            "task": np.array(task, np.int32),
-            "status": np.array(status, np.int32),
-            "hash": np.array(hashes, np.uint64),
-            "state": np.array(vecs, np.float32).reshape(len(task), self.state_entries),
-            "tasks": tasks,
-        }
+        return {"rows": np.concatenate(rows) if rows else np.zeros((0, N_ENTRIES), np.float32),
+                "first": np.array(first, np.int32), "segments": np.diff(first).astype(np.int32),
+                "costs": np.array(costs), "task": np.array(task, np.int32), "status": np.array(status, np.int32),
+                "hash": np.array(hashes, np.uint64),
+                "state": np.array(vecs, np.float32).reshape(len(task), self.state_entries), "tasks": tasks}
 
     def export_text(self, path):
         """Writes one JSON object per record to a text file, for looking at.

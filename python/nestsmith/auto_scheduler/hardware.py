@@ -45,29 +45,11 @@ class HardwareParams:
         If a field is missing and there is no target to take it from.
     """
 
-    def __init__(
-        self,
-        num_cores=None,
-        vector_unit_bytes=None,
-        cache_line_bytes=None,
-        max_shared_memory_per_block=None,
-        max_local_memory_per_block=None,
-        max_threads_per_block=None,
-        max_vthread_extent=None,
-        warp_size=None,
-        target=None,
-        target_host=None,
-    ):
-        given = (
-            num_cores,
-            vector_unit_bytes,
-            cache_line_bytes,
-            max_shared_memory_per_block,
-            max_local_memory_per_block,
-            max_threads_per_block,
-            max_vthread_extent,
-            warp_size,
-        )
+    def __init__(self, num_cores=None, vector_unit_bytes=None, cache_line_bytes=None, max_shared_memory_per_block=None,
+                 max_local_memory_per_block=None, max_threads_per_block=None, max_vthread_extent=None, warp_size=None,
+                 target=None, target_host=None):
+        given = (num_cores, vector_unit_bytes, cache_line_bytes, max_shared_memory_per_block,
+                 max_local_memory_per_block, max_threads_per_block, max_vthread_extent, warp_size)
         missing = [f for f, v in zip(FIELDS, given) if v is None]
         if missing:
             if target is None:

@@ -180,10 +180,9 @@ class Holdings:
         names = {name for name, _ in others}
         if 2 * sum(any(name in names for name, _ in w) for w in unknown) > len(unknown):
             return "keys differ because the log has other sizes of the same operators"
-        return (
-            f"keys differ because the log's other records ({len(others)} workloads) are of another network, of another "
-            "opt_level, layout, size or dtype of it, or of another release (python -m nestsmith.log --mode from-tvm)"
-        )
+        return (f"keys differ because the log's other records ({len(others)} workloads) are of another network, of "
+                "another opt_level, layout, size or dtype of it, or of another release (python -m nestsmith.log "
+                "--mode from-tvm)")
 
 
 def _change(recorded, wanted):

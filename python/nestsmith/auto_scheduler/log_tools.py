@@ -44,10 +44,8 @@ from .workload_keys import decode_workload_key
 __all__ = ["main", "distill", "best", "merge", "top", "stats", "convert", "network_keys", "get_network"]
 
 logger = logging.getLogger("auto_scheduler")
-ERRORS = (
-    "no error", "not buildable from its steps", "compiler error on the host", "does not load", "run error",
-    "wrong answer", "build timeout", "run timeout", "unknown error",
-)
+ERRORS = ("no error", "not buildable from its steps", "compiler error on the host", "does not load", "run error",
+          "wrong answer", "build timeout", "run timeout", "unknown error")
 
 
 # ---- choosing ----
@@ -112,10 +110,8 @@ def stats_text(rows):
         shown = f"{r['best'] * 1e3:.4g}" if r["best"] is not None else "-"
         failures.update(r["failures"])
         failed = r["trials"] - r["valid"]
-        lines.append(
-            f"{label if len(label) <= 44 else label[:42] + '..':44} {r['trials']:7d} {failed:7d} {shown:>10} "
-            f"{r['best_at']:6d}  {', '.join(quarter)}"
-        )
+        lines.append(f"{label if len(label) <= 44 else label[:42] + '..':44} {r['trials']:7d} {failed:7d} {shown:>10} "
+                     f"{r['best_at']:6d}  {', '.join(quarter)}")
     trials, valid = sum(r["trials"] for r in rows), sum(r["valid"] for r in rows)
     lines.append(f"{len(rows)} tasks, {trials} trials, {valid} valid, {trials - valid} failed")
     lines += [f"  {n:6d} x {cause}" for cause, n in failures.most_common()]
@@ -194,13 +190,12 @@ def convert(names, to_tvm, mapping=None, network=None):
 
 # ---- command line ----
 
-MODES = ("distill", "best", "merge", "top", "stats", "info", "strip", "to-tvm", "from-tvm", "convert", "plot", "verify")
+MODES = "distill", "best", "merge", "top", "stats", "info", "strip", "to-tvm", "from-tvm", "convert", "plot", "verify"
 
 
 def _parser():
-    p = argparse.ArgumentParser(
-        prog="python -m nestsmith.log", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    p = argparse.ArgumentParser(prog="python -m nestsmith.log", description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--mode", choices=MODES, default="distill")
     p.add_argument("-i", "--i", "--input", dest="input", action="append", required=True, metavar="LOG",
                    help="log to read; may be given several times")
@@ -251,9 +246,8 @@ def _convert(args):
     lines, counts = convert(args.input, args.mode == "to-tvm", mapping, network)
     _out(args, lines, "records (" + ", ".join(f"{n} {what}" for what, n in counts.items()) + ")")
     if mapping is None and network is None and args.mode != "convert":
-        logger.warning(
-            "keys are as they were; name the network (--network resnet-18 --layout NHWC) or a --mapping to rename them"
-        )
+        logger.warning("keys are as they were; name the network (--network resnet-18 --layout NHWC) or a --mapping to "
+                       "rename them")
 
 
 def _tasks(args, read_model):

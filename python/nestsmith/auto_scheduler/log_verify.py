@@ -84,10 +84,8 @@ def verify(names, network=None, runner=None):
             best = min(group, key=rank_of_fields)
             if rank_of_fields(best) == NOTHING:
                 continue
-            row = {
-                "key": best[KEY], "desc": "", "target": target, "recorded": seconds(best[COSTS]), "measured": None,
-                "max_error": None, "verdict": _unknown(target) or "unknown key",
-            }
+            row = {"key": best[KEY], "desc": "", "target": target, "recorded": seconds(best[COSTS]), "measured": None,
+                   "max_error": None, "verdict": _unknown(target) or "unknown key"}
             rows.append(row)
             if row["verdict"] != "unknown key":
                 continue
@@ -126,8 +124,6 @@ def verify_text(rows):
     right = sum(r["verdict"] == "right" for r in rows)
     lines.append(f"{right} of {len(rows)} best records are right")
     if any(r["verdict"] == "unknown key" for r in rows):
-        lines.append(
-            "unknown keys: name the network (--network resnet-18 --layout NHWC) or the module that registers the "
-            "workloads (--import mymodule)"
-        )
+        lines.append("unknown keys: name the network (--network resnet-18 --layout NHWC) or the module that registers "
+                     "the workloads (--import mymodule)")
     return "\n".join(lines)

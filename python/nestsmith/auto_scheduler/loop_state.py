@@ -19,7 +19,7 @@ ANNOTATION_TABLE = {
 class Range:
     """Half-open range; ``min`` or ``extent`` is the text of an expression where it is symbolic."""
 
-    __slots__ = ("min", "extent")
+    __slots__ = "min", "extent"
 
     def __init__(self, lo, extent):
         self.min, self.extent = lo, extent
@@ -38,7 +38,7 @@ class Iterator:
     """One loop: ``name``, ``range`` (None if unknown), ``iter_kind`` (0 spatial, 1 reduction, 2 mixed, 3 special),
     ``annotation`` (a code of :data:`State.ANNOTATION_TRANS_TABLE`)."""
 
-    __slots__ = ("name", "range", "iter_kind", "annotation")
+    __slots__ = "name", "range", "iter_kind", "annotation"
 
     def __init__(self, name, kind, annotation, lo, extent):
         self.name, self.iter_kind, self.annotation = name, kind, annotation
@@ -194,10 +194,8 @@ class State:
         """All stages, in order of computation."""
         if self._stages is None:
             rows = self._object.stages()
-            self._stages = [
-                StateStage(op, [Iterator(*it) for it in its], kind, at, (self, i))
-                for i, (op, (_, kind, at, its, _, _)) in enumerate(zip(self._ops, rows))
-            ]
+            self._stages = [StateStage(op, [Iterator(*it) for it in its], kind, at, (self, i))
+                            for i, (op, (_, kind, at, its, _, _)) in enumerate(zip(self._ops, rows))]
         return self._stages
 
     @property
@@ -255,10 +253,8 @@ class State:
         for i, x in enumerate(self.stages[stage].iters):
             if x is it:
                 return i
-        raise ValueError(
-            f"{it!r} is not an iterator of stage {stage} ({self._ops[stage].name}) any more; "
-            f"it has {self.stages[stage].iters}"
-        )
+        raise ValueError(f"{it!r} is not an iterator of stage {stage} ({self._ops[stage].name}) any more; it has "
+                         f"{self.stages[stage].iters}")
 
     # ---- changing it ----
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 __all__ = ["write_marks", "read_marks"]
 
-_MARKS = {
-    "stage": str, "n": int, "sd": float, "l2": str, "redone": int, "regs": int, "smem": int, "lmem": int, "occ": float, "cause": str,
-    "class": str, "math": str,
-}  # fmt: skip
-_FLAGS = ("audited", "disturbed")
+_MARKS = {"stage": str, "n": int, "sd": float, "l2": str, "redone": int, "regs": int, "smem": int, "lmem": int,
+          "occ": float, "cause": str, "class": str, "math": str}
+_FLAGS = "audited", "disturbed"
 
 
 def write_marks(res, math="strict"):

@@ -25,10 +25,9 @@ from .cost import FAILED, Cost, seconds_of
 from .hardware import cores
 from .signals import Held
 
-__all__ = [
-    "MeasureInput", "MeasureResult", "MeasureErrorNo", "BuildResult", "ProgramBuilder", "ProgramRunner", "LocalBuilder", "LocalRunner",
-    "LocalRPCMeasureContext", "ProgramMeasurer", "MeasureCallback", "PythonBasedMeasureCallback",
-]  # fmt: skip
+__all__ = ["MeasureInput", "MeasureResult", "MeasureErrorNo", "BuildResult", "ProgramBuilder", "ProgramRunner",
+           "LocalBuilder", "LocalRunner", "LocalRPCMeasureContext", "ProgramMeasurer", "MeasureCallback",
+           "PythonBasedMeasureCallback"]
 
 logger = logging.getLogger("auto_scheduler")
 
@@ -49,17 +48,8 @@ class MeasureErrorNo:
     UNKNOWN_ERROR = 8
 
 
-_ERROR_NAMES = (
-    "NoError",
-    "InstantiationError",
-    "CompileHostError",
-    "CompileDeviceError",
-    "RuntimeDeviceError",
-    "WrongAnswerError",
-    "BuildTimeoutError",
-    "RunTimeoutError",
-    "UnknownError",
-)
+_ERROR_NAMES = ("NoError", "InstantiationError", "CompileHostError", "CompileDeviceError", "RuntimeDeviceError",
+                "WrongAnswerError", "BuildTimeoutError", "RunTimeoutError", "UnknownError")
 
 
 def shorten(text):
@@ -115,10 +105,8 @@ class BuildResult:
     def __repr__(self):
         if self.error_no == 0:
             return f"BuildResult(error_no:0, time_cost:{self.time_cost:.4g})"
-        return (
-            f"BuildResult(error_type:{_ERROR_NAMES[self.error_no]}, error_msg:{self.error_msg}, "
-            f"time_cost:{self.time_cost:.4g})"
-        )
+        return (f"BuildResult(error_type:{_ERROR_NAMES[self.error_no]}, error_msg:{self.error_msg}, "
+                f"time_cost:{self.time_cost:.4g})")
 
 
 class MeasureResult:
@@ -137,14 +125,11 @@ class MeasureResult:
     def __repr__(self):
         if self.error_no == 0:
             costs = ",".join(f"{c:.4g}" for c in self.costs)
-            return (
-                f"MeasureResult(cost:[{costs}], error_no:0, all_cost:{self.all_cost:.4g}, Tstamp:{self.timestamp:.2f})"
-            )
+            return (f"MeasureResult(cost:[{costs}], error_no:0, all_cost:{self.all_cost:.4g}, "
+                    f"Tstamp:{self.timestamp:.2f})")
         name = _ERROR_NAMES[self.error_no] if 0 <= self.error_no < len(_ERROR_NAMES) else self.error_no
-        return (
-            f"MeasureResult(error_type:{name}, error_msg:{self.error_msg}, all_cost:{self.all_cost:.4g}, "
-            f"Tstamp:{self.timestamp:.2f})"
-        )
+        return (f"MeasureResult(error_type:{name}, error_msg:{self.error_msg}, all_cost:{self.all_cost:.4g}, "
+                f"Tstamp:{self.timestamp:.2f})")
 
 
 class MeasureCallback:
@@ -218,7 +203,7 @@ def _wait(future, signals):
     return future.result()
 
 
-BUILD_FUNCS = ("default", "ndk", "stackvm")
+BUILD_FUNCS = "default", "ndk", "stackvm"
 
 
 def check_build_func(build_func):
@@ -241,10 +226,9 @@ def check_build_func(build_func):
     elif not hasattr(build_func, "output_format"):
         raise ValueError("build_func has no attribute output_format: the extension of the files that it makes")
     elif build_func not in (ndk.create_shared, tar.tar) and getattr(build_func, "__module__", "") != cc.__name__:
-        raise ValueError(
-            f"build_func is {build_func!r}, which would not be called: candidates are not packed, and a target's compiler compiles them "
-            "(option -mtriple, or CC); leave build_func out, and give your function to export_library(path, fcompile=...)"
-        )
+        raise ValueError(f"build_func is {build_func!r}, which would not be called: candidates are not packed, and a "
+                         "target's compiler compiles them (option -mtriple, or CC); leave build_func out, and give "
+                         "your function to export_library(path, fcompile=...)")
 
 
 class LocalBuilder(ProgramBuilder):
@@ -301,22 +285,15 @@ class LocalBuilder(ProgramBuilder):
         if self._cancelled:
             return BuildResult("", tensors, MeasureErrorNo.UNKNOWN_ERROR, "cancelled")
         try:
-            source, manifest = _core.candidate_source(
-                inp.engine_state, inp.task.engine_target(), int(getattr(inp.task, "layout_rewrite_option", 0) or 0)
-            )
+            source, manifest = _core.candidate_source(inp.engine_state, inp.task.engine_target(),
+                                                      int(getattr(inp.task, "layout_rewrite_option", 0) or 0))
         except Exception as e:  # noqa: BLE001 - an illegal schedule is a result, not an error of the tuner
             return BuildResult("", tensors, MeasureErrorNo.INSTANTIATION_ERROR, shorten(e), time.time() - start)
-        error, binary, message, _, _ = self._compiler().run(
-            inp.task.target.engine(), source, float(self.timeout), None, inp.task.target.cross_compiler
-        )
+        error, binary, message, _, _ = self._compiler().run(inp.task.target.engine(), source, float(self.timeout), None,
+                                                            inp.task.target.cross_compiler)
         if error:
-            return BuildResult(
-                "",
-                tensors,
-                error,
-                shorten(message),
-                self.timeout if error == MeasureErrorNo.BUILD_TIMEOUT else time.time() - start,
-            )
+            return BuildResult("", tensors, error, shorten(message),
+                               self.timeout if error == MeasureErrorNo.BUILD_TIMEOUT else time.time() - start)
         return BuildResult("", tensors, 0, "", time.time() - start, (source, manifest, binary))
 
     def cancel(self):
@@ -363,10 +340,8 @@ def _end_workers():
         runner.close()
 
 
-_DETAILS = (
-    "cause", "quick", "full", "runs", "regs", "local_bytes", "shared_bytes", "occupancy", "max_error", "blocks", "spread", "redone", "cut", "audited",
-    "disturbed",
-)  # fmt: skip
+_DETAILS = ("cause", "quick", "full", "runs", "regs", "local_bytes", "shared_bytes", "occupancy", "max_error", "blocks",
+            "spread", "redone", "cut", "audited", "disturbed")
 
 
 def details(result):
@@ -376,8 +351,8 @@ def details(result):
     return extra
 
 
-_MODES = ("auto", "strict")
-_CACHE = ("mixed", "hot", "cold")
+_MODES = "auto", "strict"
+_CACHE = "mixed", "hot", "cold"
 _BUSY = {None: 0, "turns": 1, "fail": 2, "ignore": 3}
 
 
@@ -463,41 +438,20 @@ class LocalRunner(ProgramRunner):
         If `mode` is unknown or a number is too small.
     """
 
-    def __init__(
-        self,
-        timeout=10,
-        number=3,
-        repeat=1,
-        min_repeat_ms=100,
-        cooldown_interval=0.0,
-        enable_cpu_cache_flush=False,
-        device=0,
-        mode="auto",
-        l2="mixed",
-        busy=None,
-    ):
+    def __init__(self, timeout=10, number=3, repeat=1, min_repeat_ms=100, cooldown_interval=0.0,
+                 enable_cpu_cache_flush=False, device=0, mode="auto", l2="mixed", busy=None):
         if enable_cpu_cache_flush:
             number, min_repeat_ms = 1, 0
         for name, value, allowed in (("mode", mode, _MODES), ("l2", l2, _CACHE), ("busy", busy, _BUSY)):
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}; allowed are {', '.join(repr(a) for a in allowed)}")
-        for name, value, least in (
-            ("timeout", timeout, 0),
-            ("number", number, 1),
-            ("repeat", repeat, 1),
-            ("min_repeat_ms", min_repeat_ms, 0),
-            ("cooldown_interval", cooldown_interval, 0),
-        ):
+        for name, value, least in (("timeout", timeout, 0), ("number", number, 1), ("repeat", repeat, 1),
+                                   ("min_repeat_ms", min_repeat_ms, 0), ("cooldown_interval", cooldown_interval, 0)):
             if not least <= check.number(name, value) < math.inf or (name == "timeout" and value <= 0):
-                raise ValueError(
-                    f"{name} is {value}, must be finite and {'positive' if name == 'timeout' else f'at least {least}'}"
-                )
-        self.timeout, self.number, self.repeat, self.min_repeat_ms = (
-            timeout,
-            int(number),
-            int(repeat),
-            int(min_repeat_ms),
-        )
+                raise ValueError(f"{name} is {value}, must be finite and "
+                                 f"{'positive' if name == 'timeout' else f'at least {least}'}")
+        self.timeout, self.number, self.repeat, self.min_repeat_ms = (timeout, int(number), int(repeat),
+                                                                      int(min_repeat_ms))
         self.cooldown_interval, self.enable_cpu_cache_flush = cooldown_interval, bool(enable_cpu_cache_flush)
         self.device, self.mode, self.l2, self.busy = _devices(device), mode, l2, busy
         forks.renew(self)._forked()
@@ -518,18 +472,9 @@ class LocalRunner(ProgramRunner):
 
     def engine_policy(self, check=True, race=False):
         """The engine's RunPolicy. `race`: a candidate is cut short when it cannot become its task's best."""
-        return {
-            "number": self.number,
-            "repeat": self.repeat,
-            "min_repeat_ms": self.min_repeat_ms,
-            "timeout": self.timeout,
-            "cooldown": self.cooldown_interval,
-            "flush": self.enable_cpu_cache_flush,
-            "check": check,
-            "strict": self.strict,
-            "race": race and not self.strict,
-            "cache": self.l2,
-        }
+        return {"number": self.number, "repeat": self.repeat, "min_repeat_ms": self.min_repeat_ms,
+                "timeout": self.timeout, "cooldown": self.cooldown_interval, "flush": self.enable_cpu_cache_flush,
+                "check": check, "strict": self.strict, "race": race and not self.strict, "cache": self.l2}
 
     def verifying_policy(self):
         """The engine's RunPolicy of one run whose results are compared."""
@@ -543,18 +488,8 @@ class LocalRunner(ProgramRunner):
     def __getstate__(self):
         return {
             k: getattr(self, k)
-            for k in (
-                "timeout",
-                "number",
-                "repeat",
-                "min_repeat_ms",
-                "cooldown_interval",
-                "enable_cpu_cache_flush",
-                "device",
-                "mode",
-                "l2",
-                "busy",
-            )
+            for k in ("timeout", "number", "repeat", "min_repeat_ms", "cooldown_interval", "enable_cpu_cache_flush",
+                      "device", "mode", "l2", "busy")
         }
 
     __repr__ = repr_of_state
@@ -563,7 +498,7 @@ class LocalRunner(ProgramRunner):
         self.__init__(**state)
 
     def _task_data(self, task):
-        key = (task.workload_key, id(task.compute_dag))
+        key = task.workload_key, id(task.compute_dag)
         if key not in self._data:
             data = _core.TaskData(rows_of(task, stop=self._stop))
             self._data = {key: (task.compute_dag, data)}  # with the DAG: the id of one that is gone may be another's
@@ -585,19 +520,12 @@ class LocalRunner(ProgramRunner):
             worker = self._worker(inp.task)
             r = worker.run(0, self._task_data(inp.task), built.program[2], built.program[1], self.engine_policy())
         except (Exception, KeyboardInterrupt) as e:  # noqa: BLE001 - no device, no memory, or cancelled: the candidate failed
-            return MeasureResult(
-                [FAILED], MeasureErrorNo.UNKNOWN_ERROR, shorten(e), built.time_cost + time.time() - start, time.time()
-            )
+            return MeasureResult([FAILED], MeasureErrorNo.UNKNOWN_ERROR, shorten(e),
+                                 built.time_cost + time.time() - start, time.time())
         ok = r["error"] == 0
         extra = details(r)
-        return MeasureResult(
-            r["costs"] if ok else [FAILED],
-            r["error"],
-            shorten(r["msg"]),
-            built.time_cost + time.time() - start,
-            time.time(),
-            extra,
-        )
+        return MeasureResult(r["costs"] if ok else [FAILED], r["error"], shorten(r["msg"]),
+                             built.time_cost + time.time() - start, time.time(), extra)
 
     def cancel(self):
         """Ends a running `run` in another thread; what it had not finished has failed."""
@@ -667,25 +595,11 @@ class LocalRPCMeasureContext:
     end of the program stop its processes.
     """
 
-    def __init__(
-        self,
-        priority=1,
-        n_parallel=1,
-        timeout=10,
-        number=3,
-        repeat=1,
-        min_repeat_ms=0,
-        cooldown_interval=0.0,
-        enable_cpu_cache_flush=False,
-        device=0,
-        mode="auto",
-        l2="mixed",
-        busy=None,
-    ):
+    def __init__(self, priority=1, n_parallel=1, timeout=10, number=3, repeat=1, min_repeat_ms=0, cooldown_interval=0.0,
+                 enable_cpu_cache_flush=False, device=0, mode="auto", l2="mixed", busy=None):
         self.tracker = self.server = _NoServer()
-        self.runner = LocalRunner(
-            timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode, l2, busy
-        )
+        self.runner = LocalRunner(timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush,
+                                  device, mode, l2, busy)
 
     def close(self):
         """Stops the worker."""

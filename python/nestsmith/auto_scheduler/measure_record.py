@@ -30,10 +30,8 @@ from .measure import MeasureInput, MeasureResult
 from .signals import Held
 from .workload_keys import calc_workload_dis_factor, decode_workload_key
 
-__all__ = [
-    "RecordReader", "RecordToFile", "load_records", "save_records", "load_best_record", "load_record_from_string",
-    "dump_record_to_string", "distill_record_file",
-]
+__all__ = ["RecordReader", "RecordToFile", "load_records", "save_records", "load_best_record",
+           "load_record_from_string", "dump_record_to_string", "distill_record_file"]
 
 logger = logging.getLogger("auto_scheduler")
 
@@ -148,10 +146,9 @@ def _task_fields(task):
 def dump_record_to_string(inp, res):
     """The line of a log (with its newline) for one MeasureInput and MeasureResult."""
     key, target, hw, host, layout, inputs = _task_fields(inp.task)
-    return _core.record_text(
-        key, target, hw, host, layout, inputs, _steps_of(inp.state), [float(c) for c in res.costs], int(res.error_no),
-        float(res.all_cost), int(res.timestamp), write_marks(res, getattr(inp.task, "math", "strict")),
-    )
+    return _core.record_text(key, target, hw, host, layout, inputs, _steps_of(inp.state), [float(c) for c in res.costs],
+                             int(res.error_no), float(res.all_cost), int(res.timestamp),
+                             write_marks(res, getattr(inp.task, "math", "strict")))
 
 
 def load_record_from_string(record):
@@ -348,11 +345,9 @@ class RecordToFile:
             self._holding.add(self)
             if self.filename not in self._failing:
                 self._failing.add(self.filename)
-                logger.warning(
-                    "%s cannot be written (%s): records are kept in memory and written as soon as it can be; "
-                    "`df -h %s` shows what is full, free some space there",
-                    self.filename, e.strerror or e, folder,
-                )
+                logger.warning("%s cannot be written (%s): records are kept in memory and written as soon as it can "
+                               "be; `df -h %s` shows what is full, free some space there", self.filename,
+                               e.strerror or e, folder)
             return False
         if self._late:
             logger.warning("%s can be written again: %d records were written late", self.filename, self._late)
@@ -395,10 +390,8 @@ class RecordToFile:
         except OSError as e:
             logger.error("%d records could not be written to %s and are lost, for %s", n, self.filename, e)
             return
-        logger.error(
-            "%d records could not be written to %s; they are in %s (`cat %s >> %s` when there is room)",
-            n, self.filename, rest, rest, self.filename,
-        )
+        logger.error("%d records could not be written to %s; they are in %s (`cat %s >> %s` when there is room)", n,
+                     self.filename, rest, rest, self.filename)
         self._waiting, self._late = "", 0
         self._holding.discard(self)
 
@@ -501,7 +494,7 @@ def distill_record_file(in_file, out_file):
             continue
         workload, args = decode_workload_key(fields[KEY])
         for key in _target_keys(fields[TARGET]):
-            slot = (key, workload, args, read_marks(fields[VERSION]).get("math"))
+            slot = key, workload, args, read_marks(fields[VERSION]).get("math")
             if slot not in kept:
                 order.append(slot)
             if slot not in kept or rank_of_fields(fields) < rank_of_fields(kept[slot]):

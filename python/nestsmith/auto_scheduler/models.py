@@ -8,7 +8,7 @@ from .xgb_model import PackageModel
 
 __all__ = ["NAMES", "make_cost_model"]
 
-NAMES = ("auto", "trees", "xgb", "mlp", "trees+mlp", "analytic", "random")
+NAMES = "auto", "trees", "xgb", "mlp", "trees+mlp", "analytic", "random"
 
 
 def make_cost_model(model="auto", seed=None, model_file=None, num_warmup_sample=100, adaptive_training=False):
@@ -49,6 +49,5 @@ def make_cost_model(model="auto", seed=None, model_file=None, num_warmup_sample=
     if model not in NAMES:
         raise ValueError(f"cost model {model!r} is unknown; the names are {', '.join(NAMES)}")
     cls = {"mlp": NetworkModel, "trees+mlp": BlendModel, "xgb": PackageModel}.get(model, XGBModel)
-    return cls(
-        num_warmup_sample=num_warmup_sample, seed=seed, model_file=model_file, adaptive_training=adaptive_training
-    )
+    return cls(num_warmup_sample=num_warmup_sample, seed=seed, model_file=model_file,
+               adaptive_training=adaptive_training)

@@ -94,10 +94,8 @@ class NotebookView:
 
     def plots(self):
         """The two curves as `Plot`: over trials and over seconds."""
-        return [
-            Plot([("estimate", [(n, ms) for n, _, ms in self.points])], "trials", self.trials),
-            Plot([("estimate", [(t, ms) for _, t, ms in self.points])], "seconds", time.time() - self.started),
-        ]
+        return [Plot([("estimate", [(n, ms) for n, _, ms in self.points])], "trials", self.trials),
+                Plot([("estimate", [(t, ms) for _, t, ms in self.points])], "seconds", time.time() - self.started)]
 
     def figure(self):
         """Both curves as one matplotlib figure."""

@@ -28,8 +28,8 @@ __all__ = ["extract_tasks", "is_auto_scheduler_enabled", "has_reduction"]
 
 logger = logging.getLogger("auto_scheduler")
 
-_ORDERS = ("evaluation", "graph-2020")
-_UNSUPPORTED = ("raise", "skip")
+_ORDERS = "evaluation", "graph-2020"
+_UNSUPPORTED = "raise", "skip"
 
 
 def is_auto_scheduler_enabled():
@@ -68,20 +68,15 @@ def _warn_of_weights(main):
     weights = {id(a): a.name_hint for c in calls if c.op_name not in products for a in c.args[1:] if id(a) in params}
     if weights:
         shown = check.some(map(repr, weights.values()))
-        warnings.warn(
-            f"extract_tasks got no params for the weights {shown}: a build with params computes in other functions, whose "
-            "tasks these are not; give extract_tasks and relay.build the same params ({} where weights stay inputs)",
-            stacklevel=3,
-        )
+        warnings.warn(f"extract_tasks got no params for the weights {shown}: a build with params computes in other "
+                      f"functions, whose tasks these are not; give extract_tasks and relay.build the same params ({{}} "
+                      "where weights stay inputs)", stacklevel=3)
 
 
 def _tell_what_cannot_be_built(dynamic, failed, target, unsupported):
     if dynamic:
-        warnings.warn(
-            f"extract_tasks: no tasks for {check.some(dynamic)}: they have dimensions known only at run time, and "
-            "relay.build needs all shapes",
-            stacklevel=3,
-        )
+        warnings.warn(f"extract_tasks: no tasks for {check.some(dynamic)}: they have dimensions known only at run "
+                      "time, and relay.build needs all shapes", stacklevel=3)
     if failed and unsupported == "raise":
         err = lowering.refusal(failed, target)
         raise lowering.NotLowerable(f"{err}\nunsupported='skip' extracts the other tasks all the same")
@@ -141,20 +136,9 @@ def _other_forms(func, target, constant):
     return out
 
 
-def extract_tasks(
-    mod,
-    params,
-    target,
-    target_host=None,
-    hardware_params=None,
-    include_simple_tasks=False,
-    dump_workload_to_dag_log=None,
-    opt_level=3,
-    other_targets=None,
-    order="evaluation",
-    layout=None,
-    unsupported="raise",
-):
+def extract_tasks(mod, params, target, target_host=None, hardware_params=None, include_simple_tasks=False,
+                  dump_workload_to_dag_log=None, opt_level=3, other_targets=None, order="evaluation", layout=None,
+                  unsupported="raise"):
     """Cuts a network into tuning tasks.
 
     Parameters
@@ -333,10 +317,8 @@ def _allowed(dag, found, name):
     if mode_fits(needs, math_mode(PassContext.current().config)):
         return found
     options = " and ".join(f'"nestsmith.allow_{m}"' for m in needs.split("+"))
-    logger.warning(
-        "%s: the schedule that was found %s; this build does not allow that (PassContext's %s, compile's precision), so the default schedule "
-        "is used", name, unfit(needs), options
-    )
+    logger.warning("%s: the schedule that was found %s; this build does not allow that (PassContext's %s, compile's "
+                   "precision), so the default schedule is used", name, unfit(needs), options)
     return None
 
 

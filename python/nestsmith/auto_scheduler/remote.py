@@ -49,26 +49,9 @@ class RPCRunner(LocalRunner):
         When measuring begins: no tracker, or no device of the key.
     """
 
-    def __init__(
-        self,
-        key,
-        host=None,
-        port=None,
-        priority=1,
-        n_parallel=1,
-        timeout=10,
-        number=3,
-        repeat=1,
-        min_repeat_ms=0,
-        cooldown_interval=0.0,
-        enable_cpu_cache_flush=False,
-        device=0,
-        mode="auto",
-        l2="mixed",
-        busy=None,
-        tls_dir=None,
-        wait_limit=None,
-    ):
+    def __init__(self, key, host=None, port=None, priority=1, n_parallel=1, timeout=10, number=3, repeat=1,
+                 min_repeat_ms=0, cooldown_interval=0.0, enable_cpu_cache_flush=False, device=0, mode="auto",
+                 l2="mixed", busy=None, tls_dir=None, wait_limit=None):
         self.key, self.host, self.port, self.priority = key_of(key), host, port, check.integer("priority", priority)
         tracker_of(host, port)  # what is wrong is told now and not when measuring begins
         tls_from(tls_dir)
@@ -85,7 +68,7 @@ class RPCRunner(LocalRunner):
         self._lanes, self._rows = None, {}
 
     def __getstate__(self):
-        names = ("key", "host", "port", "priority", "n_parallel", "tls_dir", "wait_limit")
+        names = "key", "host", "port", "priority", "n_parallel", "tls_dir", "wait_limit"
         return {**{k: getattr(self, k) for k in names}, **super().__getstate__()}
 
     def __setstate__(self, state):
@@ -139,7 +122,7 @@ class RPCRunner(LocalRunner):
         return out
 
     def _board_rows(self, task, checked):
-        key = (id(task.compute_dag), checked)
+        key = id(task.compute_dag), checked
         held = self._rows.get(key)
         if held is None:
             if len(self._rows) > 3:  # of another lane, too

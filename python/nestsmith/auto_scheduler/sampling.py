@@ -32,9 +32,7 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
 
     def __init__(self, records, sample_simple_workloads=False, cost_model_file=None, num_measure=-1):
         self.sample_simple_workloads, self.num_measure, self.cost_model_file = (
-            sample_simple_workloads,
-            num_measure,
-            cost_model_file,
+            sample_simple_workloads, num_measure, cost_model_file,
         )
         super().__init__(records, include_compatible=True)
 
@@ -60,9 +58,8 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
             if "cpu" in task.target.keys:  # the default schedule is chosen where nothing that was drawn is estimated to be faster
                 policy.hint(default_state(dag, task.target))
             try:
-                state = task.tune(
-                    TuningOptions(num_measure_trials=max(1, self.num_measure), verbose=0), search_policy=policy
-                )
+                state = task.tune(TuningOptions(num_measure_trials=max(1, self.num_measure), verbose=0),
+                                  search_policy=policy)
             except (ValueError, RuntimeError) as e:
                 logger.info("no sample for %s: %s", workload_key, e)
                 return None

@@ -21,9 +21,8 @@ from .measure_record import RecordReader, RecordState
 from .models import make_cost_model
 from .workload_keys import decode_workload_key
 
-__all__ = [
-    "SearchPolicy", "SketchPolicy", "EmptyPolicy", "SearchCallback", "PreloadMeasuredStates", "PreloadCustomSketchRule",
-]  # fmt: skip
+__all__ = ["SearchPolicy", "SketchPolicy", "EmptyPolicy", "SearchCallback", "PreloadMeasuredStates",
+           "PreloadCustomSketchRule"]
 
 logger = logging.getLogger("auto_scheduler")
 
@@ -60,7 +59,7 @@ class PreloadMeasuredStates(SearchCallback):
         if not RecordReader(self.filename).is_there():
             return Holdings.of_log(self.filename)
         now = os.stat(self.filename)
-        version = (now.st_ino, now.st_size, now.st_mtime_ns)
+        version = now.st_ino, now.st_size, now.st_mtime_ns
         if version != self._version:
             self._held, self._version = Holdings.of_log(self.filename), version
         return self._held
@@ -79,15 +78,12 @@ class PreloadMeasuredStates(SearchCallback):
                 logger.info("%s: a record does not replay: %s", self.filename, e)
         if policy.verbose >= 1:
             if n:
-                print(
-                    f"SearchPolicy: Loaded {n} measurement records from {self.filename} for {task.workload_key}"
-                    + (f" ({bad} did not replay)" if bad else "")
-                )
+                print(f"SearchPolicy: Loaded {n} measurement records from {self.filename} for {task.workload_key}"
+                      + (f" ({bad} did not replay)" if bad else ""))
             else:
-                print(
-                    f"SearchPolicy: No measurement records found in {self.filename} for {task.workload_key}: "
-                    f"{held.records} records read, {held.why_not(names, kind, math=task.math) or f'{bad} of them did not replay'}"
-                )
+                print(f"SearchPolicy: No measurement records found in {self.filename} for {task.workload_key}: "
+                      f"{held.records} records read, "
+                      f"{held.why_not(names, kind, math=task.math) or f'{bad} of them did not replay'}")
 
 
 class PreloadCustomSketchRule(SearchCallback):
@@ -111,11 +107,8 @@ class PreloadCustomSketchRule(SearchCallback):
         def check(state, stage):
             v = self.meet_condition_func(policy, _wrap(policy, state), stage)
             if isinstance(v, bool) or not isinstance(v, int):
-                logger.warning(
-                    "%s: the condition returned %r instead of a constant; the rule is applied and the rest skipped",
-                    self.rule_name,
-                    v,
-                )
+                logger.warning("%s: the condition returned %r instead of a constant; the rule is applied and the rest "
+                               "skipped", self.rule_name, v)
                 return self.APPLY_AND_SKIP_REST
             return v
 
@@ -254,31 +247,14 @@ class SketchPolicy(SearchPolicy):
     init_search_callbacks : list, optional
     """
 
-    DEFAULT_PARAMS = {
-        "eps_greedy": 0.05,
-        "retry_search_one_round_on_empty": 1,
-        "sample_init_min_population": 50,
-        "sample_init_use_measured_ratio": 0.2,
-        "evolutionary_search_population": 2048,
-        "evolutionary_search_num_iters": 4,
-        "evolutionary_search_mutation_prob": 0.85,
-        "cpu_multi_level_tiling_structure": "SSRSRS",
-        "gpu_multi_level_tiling_structure": "SSSRRSRS",
-        "max_innermost_split_factor": 64,
-        "max_vectorize_size": 16,
-        "disable_change_compute_location": 0,
-        "search_mode": "extended",
-        "thread_sums": 1,
-        "states_per_tiling_in_batch": 1,
-        "states_per_tiling": 8,
-        "double_buffer_prob": 0.0,
-        "tensor_cores": "auto",
-        "lane_products": 1,
-        "warpgroups": 2,
-        "wide_stores": "auto",
-        "last_blocks": 0,
-        "descent": 0.1,
-    }
+    DEFAULT_PARAMS = {"eps_greedy": 0.05, "retry_search_one_round_on_empty": 1, "sample_init_min_population": 50,
+                      "sample_init_use_measured_ratio": 0.2, "evolutionary_search_population": 2048,
+                      "evolutionary_search_num_iters": 4, "evolutionary_search_mutation_prob": 0.85,
+                      "cpu_multi_level_tiling_structure": "SSRSRS", "gpu_multi_level_tiling_structure": "SSSRRSRS",
+                      "max_innermost_split_factor": 64, "max_vectorize_size": 16, "disable_change_compute_location": 0,
+                      "search_mode": "extended", "thread_sums": 1, "states_per_tiling_in_batch": 1,
+                      "states_per_tiling": 8, "double_buffer_prob": 0.0, "tensor_cores": "auto", "lane_products": 1,
+                      "warpgroups": 2, "wide_stores": "auto", "last_blocks": 0, "descent": 0.1}
 
     def __init__(self, task, program_cost_model=None, params=None, seed=None, verbose=1, init_search_callbacks=None):
         params = {} if params is None else params
@@ -346,10 +322,8 @@ class SketchPolicy(SearchPolicy):
 
     def evolutionary_search(self, init_populations, out_size):
         """Up to `out_size` states bred from the given ones, best first; none that was measured."""
-        return [
-            _wrap(self, s)
-            for s in self._engine_call(self.engine.evolve, [core_state(s) for s in init_populations], out_size)
-        ]
+        return [_wrap(self, s)
+                for s in self._engine_call(self.engine.evolve, [core_state(s) for s in init_populations], out_size)]
 
     def preload(self, inp, res):
         state = inp.state.steps() if isinstance(inp.state, RecordState) else handle_of(inp.state)

@@ -26,10 +26,9 @@ from .measure_record import load_best_record
 from .workload_keys import decode_workload_key
 from .workload_registry import is_registered, make_workload_key, register_workload_tensors
 
-__all__ = [
-    "HardwareParams", "SearchTask", "TuningOptions", "create_task", "auto_schedule", "register_task_input_buffer", "get_task_input_buffer",
-    "register_task_input_check_func", "recover_measure_input",
-]  # fmt: skip
+__all__ = ["HardwareParams", "SearchTask", "TuningOptions", "create_task", "auto_schedule",
+           "register_task_input_buffer", "get_task_input_buffer", "register_task_input_check_func",
+           "recover_measure_input"]
 
 logger = logging.getLogger("auto_scheduler")
 
@@ -70,16 +69,8 @@ class TuningOptions:
         If a number is negative, or `builder` or `runner` is an unknown word.
     """
 
-    def __init__(
-        self,
-        num_measure_trials=0,
-        early_stopping=None,
-        num_measures_per_round=PER_ROUND,
-        verbose=1,
-        builder="local",
-        runner="local",
-        measure_callbacks=None,
-    ):
+    def __init__(self, num_measure_trials=0, early_stopping=None, num_measures_per_round=PER_ROUND, verbose=1,
+                 builder="local", runner="local", measure_callbacks=None):
         for name, v in (("builder", builder), ("runner", runner)):
             if isinstance(v, str) and v != "local":
                 raise ValueError(f"{name}={v!r}: the only name is 'local'; pass an object for anything else")
@@ -171,25 +162,11 @@ class SearchTask:
         If the workload is not registered, or `task_inputs` is neither a dict nor a list of names.
     """
 
-    def __init__(
-        self,
-        func=None,
-        args=None,
-        compute_dag=None,
-        workload_key=None,
-        target=None,
-        target_host=None,
-        hardware_params=None,
-        layout_rewrite_option=None,
-        task_inputs=None,
-        task_inputs_overwrite=False,
-        task_inputs_save_to_file=False,
-        desc="",
-        math=None,
-    ):
-        assert func is not None or workload_key is not None, (
-            "Either a workload function or a workload key should be provided"
-        )
+    def __init__(self, func=None, args=None, compute_dag=None, workload_key=None, target=None, target_host=None,
+                 hardware_params=None, layout_rewrite_option=None, task_inputs=None, task_inputs_overwrite=False,
+                 task_inputs_save_to_file=False, desc="", math=None):
+        assert func is not None or workload_key is not None, ("Either a workload function or a workload key should be "
+                                                              "provided")
         if func is not None:
             workload_key = make_workload_key(func, args if args is not None else ())
         assert target is not None, "Must specify a target."
@@ -203,11 +180,9 @@ class SearchTask:
             math = math_mode(PassContext.current().config, self.target)
         check.one_of_names("math", math, MATH_MODES)
         self.math = math
-        self.layout_rewrite_option = (
-            LayoutRewriteOption.get_target_default(self.target)
-            if layout_rewrite_option is None
-            else layout_rewrite_option
-        )
+        self.layout_rewrite_option = (LayoutRewriteOption.get_target_default(self.target)
+                                      if layout_rewrite_option is None
+                                      else layout_rewrite_option)
         self.constant_inputs, self.constant_bytes = (), 0  # weights of a network, and what all its weights take
         self.task_input_names = self._register_inputs(task_inputs, task_inputs_overwrite, task_inputs_save_to_file)
         self.given_inputs = None  # arrays by position instead of by name: what `ref_input` of a template's runner says
@@ -358,9 +333,8 @@ class SearchTask:
             assert kind == print_mode or (print_mode == "c" and self.target.kind.device_type == 1), (
                 f"print_mode={print_mode!r} needs such a target, not {kind}"
             )
-            return _core.candidate_source(
-                core_state(inp.state), self.engine_target(), int(self.layout_rewrite_option)
-            )[0]
+            return _core.candidate_source(core_state(inp.state), self.engine_target(),
+                                          int(self.layout_rewrite_option))[0]
         if print_mode == "report":
             return self._report(inp.state)
         raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl, c or report")
@@ -368,19 +342,16 @@ class SearchTask:
     def _report(self, state):
         if self.target.kind.name != "cuda":
             raise ValueError(f"print_mode='report' needs a cuda target, not {self.target.kind.name}")
-        source, manifest = _core.candidate_source(
-            core_state(state), self.engine_target(), int(self.layout_rewrite_option), _core.BUILD_NAME
-        )
+        source, manifest = _core.candidate_source(core_state(state), self.engine_target(),
+                                                  int(self.layout_rewrite_option), _core.BUILD_NAME)
         dynamic = max(k["dyn_shared_bytes"] for k in json.loads(manifest)["kernels"])
         binary, _ = compile_source(self.target, source, self.desc or self.workload_key, of_steps=True)
         r = _core.build_report(self.target.engine(), binary, dynamic)
         if r is None:
             return "not known: the program is compiled when it is loaded\n"
-        return (
-            f"kernels {r['kernels']}; the most of each: {r['regs']} registers and {r['local_bytes']} bytes of local memory per "
-            f"thread, {r['shared_bytes']} bytes of shared memory per block\nlowest occupancy: {r['occupancy']:.0%} "
-            f"({r['blocks']} blocks of {r['threads']} threads per multiprocessor)\n"
-        )
+        return (f"kernels {r['kernels']}; the most of each: {r['regs']} registers and {r['local_bytes']} bytes of "
+                f"local memory per thread, {r['shared_bytes']} bytes of shared memory per block\nlowest occupancy: "
+                f"{r['occupancy']:.0%} ({r['blocks']} blocks of {r['threads']} threads per multiprocessor)\n")
 
     alt_keys = ()  # its names in other releases
     variants = ()  # tasks that compute the same in other ways (`relay.winograd` = "measured")
@@ -388,7 +359,7 @@ class SearchTask:
     @property
     def keys(self):
         """Its workload key, and those that it has in other releases."""
-        return (self.workload_key, *self.alt_keys)
+        return self.workload_key, *self.alt_keys
 
     @property
     def layer_keys(self):
@@ -413,11 +384,9 @@ class SearchTask:
         held = Holdings.of_log(log_file)
         workloads = [decode_workload_key(k) for k in self.keys]
         own, failed = held.tally(workloads)
-        raise RuntimeError(
-            f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: "
-            f"{held.records} records read, {own} of this workload, {failed} of them failed; "
-            f"{held.reasons([(workloads, False)], self.target.kind.name, math=self.math)}"
-        )
+        raise RuntimeError(f"Cannot find any valid schedule for {self.workload_key} in file {log_file}: {held.records} "
+                           f"records read, {own} of this workload, {failed} of them failed; "
+                           f"{held.reasons([(workloads, False)], self.target.kind.name, math=self.math)}")
 
     def __getstate__(self):
         out = {k: v for k, v in self.__dict__.items() if k not in ("_engine", "compute_dag")}
@@ -510,9 +479,8 @@ def get_task_input_buffer(workload_key, input_name):
     for t in (table, _BUFFERS["default"]):
         if input_name in t:
             return t[input_name]
-    raise ValueError(
-        f"{input_name} not found in the registered inputs of {workload_key}; use register_task_input_buffer"
-    )
+    raise ValueError(f"{input_name} not found in the registered inputs of {workload_key}; use "
+                     "register_task_input_buffer")
 
 
 def task_input_of(tensors):
@@ -550,15 +518,9 @@ def recover_measure_input(inp, rebuild_state=False):
     """
     task = inp.task
     if getattr(task, "compute_dag", None) is None:
-        given = {
-            "workload_key": task.workload_key,
-            "target": task.target,
-            "target_host": task.target_host,
-            "hardware_params": task.hardware_params,
-            "layout_rewrite_option": task.layout_rewrite_option,
-            "math": task.math,
-            "task_inputs": list(task.task_input_names),
-        }
+        given = {"workload_key": task.workload_key, "target": task.target, "target_host": task.target_host,
+                 "hardware_params": task.hardware_params, "layout_rewrite_option": task.layout_rewrite_option,
+                 "math": task.math, "task_inputs": list(task.task_input_names)}
         try:
             task = SearchTask(**given)
         except (ValueError, RuntimeError):

@@ -71,10 +71,8 @@ def check_compilers(options, tasks):
 
 
 class _Batch:
-    __slots__ = (
-        "task", "policy", "inputs", "results", "left", "future", "arrived", "first_tag", "started", "ended", "recalled", "away",
-        "verify",
-    )  # fmt: skip
+    __slots__ = ("task", "policy", "inputs", "results", "left", "future", "arrived", "first_tag", "started", "ended",
+                 "recalled", "away", "verify")
 
     def __init__(self, task, policy, inputs, verify=False):
         self.task, self.policy, self.inputs, self.verify = task, policy, list(inputs), verify
@@ -171,16 +169,10 @@ class Measurer:
                 raise RuntimeError("the run has ended")
             builder = self.options.builder
             jobs = max(1, int(getattr(builder, "n_parallel", 0) or 0))
-            self._sessions[key] = _core.Session(
-                task.engine_target(),
-                task.target.kind.device_type,
-                getattr(runner, "device", 0) or 0,
-                jobs,
-                jobs,
-                float(getattr(builder, "timeout", 15)),
-                lock=int(getattr(runner, "lock_mode", 0)),
-                stop=self.stop,
-            )
+            self._sessions[key] = _core.Session(task.engine_target(), task.target.kind.device_type,
+                                                getattr(runner, "device", 0) or 0, jobs, jobs,
+                                                float(getattr(builder, "timeout", 15)),
+                                                lock=int(getattr(runner, "lock_mode", 0)), stop=self.stop)
         return key, self._sessions[key]
 
     def prepare(self, tasks):
@@ -199,7 +191,7 @@ class Measurer:
         check = self.check if check is None else check
         with self._lock:
             key, session = self._session(task)
-        slot = (key, id(task), check)
+        slot = key, id(task), check
         if slot not in self._tasks:
             layout = int(task.layout_rewrite_option or 0)
             inputs = task.fixed_inputs()
@@ -303,9 +295,8 @@ class Measurer:
 
     def _start_away(self, batch, numbers, group, built):
         key = batch.task.workload_key
-        future = self.options.runner.start(
-            group, built, lambda: self.best[key][1] if key in self.best else 0.0, race=True, checked=self.check
-        )
+        future = self.options.runner.start(group, built, lambda: self.best[key][1] if key in self.best else 0.0,
+                                           race=True, checked=self.check)
         landed = concurrent.futures.Future()  # done once the results have arrived
 
         def land(f):
@@ -384,13 +375,8 @@ class Measurer:
             for d in s.poll(wait if len(pending) == 1 else min(wait, 0.02)):
                 batch, i = self._tags.pop(d["tag"])
                 ok = d["error"] == 0
-                res = MeasureResult(
-                    d["costs"] if ok and d["costs"] else [FAILED],
-                    d["error"],
-                    d["msg"],
-                    d["build_seconds"] + d["run_seconds"],
-                    time.time(),
-                )
+                res = MeasureResult(d["costs"] if ok and d["costs"] else [FAILED], d["error"], d["msg"],
+                                    d["build_seconds"] + d["run_seconds"], time.time())
                 res.extra = details(d)
                 res.extra["l2"] = getattr(self.options.runner, "l2", "mixed")
                 batch.results[i] = res
@@ -503,12 +489,10 @@ class TimeSplit:
     """Where the time of a run went: search and training in this process, compile workers, the device; and what the engine
     says about the trustworthiness of the figures."""
 
-    SUMS = (
-        "compile_s", "run_s", "late_elapsed", "late_run_s", "elapsed", "waited_s", "lanes", "compiled", "cached", "ran",
-        "full", "devices", "cut", "audited", "wrong_cuts", "finals", "finalists", "finals_again", "checks", "disturbed",
-        "shifts", "redone", "deaths", "spares",
-    )  # fmt: skip
-    MOST = ("canary", "canary_spread", "longest_recovery")
+    SUMS = ("compile_s", "run_s", "late_elapsed", "late_run_s", "elapsed", "waited_s", "lanes", "compiled", "cached",
+            "ran", "full", "devices", "cut", "audited", "wrong_cuts", "finals", "finalists", "finals_again", "checks",
+            "disturbed", "shifts", "redone", "deaths", "spares")
+    MOST = "canary", "canary_spread", "longest_recovery"
 
     def __init__(self):
         self.search = self.train = 0.0
@@ -553,20 +537,16 @@ class TimeSplit:
         if self.checks:
             quiet = f"Canary: {self.checks} checks, spread {100 * self.canary_spread:.1f} %"
             if self.disturbed:
-                quiet += (
-                    f"; the device was disturbed at {self.disturbed} of them (another process, or its clock changed): "
-                    f"{self.redone} candidates and {self.finals_again} finals were measured again"
-                )
+                quiet += (f"; the device was disturbed at {self.disturbed} of them (another process, or its clock "
+                          f"changed): {self.redone} candidates and {self.finals_again} finals were measured again")
             if self.shifts:
                 quiet += f"; its clock settled at a new level {self.shifts} times"
             out.append(quiet)
         if self.waited_s > 0.1:
             out.append(f"Waited {self.waited_s:.1f} s for another tuner on the device")
         if self.deaths:
-            out.append(
-                f"Workers: {self.deaths} ended by candidates, {self.spares} spares took over, the longest wait for one "
-                f"{1e3 * self.longest_recovery:.0f} ms"
-            )
+            out.append(f"Workers: {self.deaths} ended by candidates, {self.spares} spares took over, the longest wait "
+                       f"for one {1e3 * self.longest_recovery:.0f} ms")
         return out
 
 
@@ -652,10 +632,8 @@ def tune_alone(policy, options, measurer):
                 if measurer.hopeless(task):
                     raise RuntimeError(f"{MAX_FAILURES_IN_A_ROW} candidates in a row failed: {measurer.hopeless(task)}")
                 if options.early_stopping >= 0 and count - best_count > options.early_stopping and best is not None:
-                    measurer.progress.say(
-                        "Stop early since no performance improvement in the last "
-                        f"{options.early_stopping} measurements trials."
-                    )
+                    measurer.progress.say("Stop early since no performance improvement in the last "
+                                          f"{options.early_stopping} measurements trials.")
                     break
         except StopTuning:
             pass
@@ -681,17 +659,13 @@ def _summary(task, cost, count, measurer, options):
     failed = ", ".join(f"{c} {n}" for c, n in measurer.causes.most_common(4))
     tail = f"Failed: {count - measurer.valid}{' (' + failed + ')' if failed else ''}" + (f"  Saved: {log}" if log else "")
     if cost >= FAILED:
-        return (
-            f"Warning: {name} has no valid result after {count} trials.  {tail}\n"
-            "Tune it with more trials or a longer LocalRunner(timeout=...); the failures are named above."
-        )
+        return (f"Warning: {name} has no valid result after {count} trials.  {tail}\nTune it with more trials or a "
+                "longer LocalRunner(timeout=...); the failures are named above.")
     flop = task.compute_dag.flop_ct
     speed = f" ({flop / cost / 1e9:.2f} GFLOPS)" if flop > 0 else ""
     text = f"Best of {name}: {cost * 1e3:.4g} ms{speed}  Valid: {measurer.valid}/{count}  {tail}"
     if log:
-        text += (
-            f"\nTo build it: sch, args = task.apply_best({log!r})\n"
-            f"To go on later: task.tune(options, search_policy=auto_scheduler.SketchPolicy(task, \"auto\", "
-            f"init_search_callbacks=[auto_scheduler.PreloadMeasuredStates({log!r})]))"
-        )
+        text += (f"\nTo build it: sch, args = task.apply_best({log!r})\nTo go on later: task.tune(options, "
+                 "search_policy=auto_scheduler.SketchPolicy(task, \"auto\", "
+                 f"init_search_callbacks=[auto_scheduler.PreloadMeasuredStates({log!r})]))")
     return text

@@ -51,19 +51,9 @@ def derive_similarity_tag(dag, log_base=1.618):
     return tag + str(int(math.log(dag.flop_ct + 1) / math.log(log_base))) if tag else ""
 
 
-def make_search_policies(
-    search_policy,
-    search_policy_params,
-    tasks,
-    num_measures_per_round,
-    verbose,
-    load_model_file=None,
-    load_log_file=None,
-    adaptive_training=False,
-    cost_model=None,
-    seed=None,
-    layers=None,
-):
+def make_search_policies(search_policy, search_policy_params, tasks, num_measures_per_round, verbose,
+                         load_model_file=None, load_log_file=None, adaptive_training=False, cost_model=None, seed=None,
+                         layers=None):
     """One policy per task. A list of policies is taken as it is; it may be for the first tasks alone, `layers` of them. With a seed a
     log is not preloaded: the scheduler repeats the run that wrote it. Raises ValueError for an unknown name.
     """
@@ -81,13 +71,8 @@ def make_search_policies(
         raise ValueError(f"Invalid search policy: {search_policy}; use default, {names} or a list of policies")
     # "sketch.xgb" is the default of published scripts: it means what is best here and needs no package
     chosen = cost_model if cost_model is not None else "auto" if model_name in ("learned", "xgb") else model_name
-    model = make_cost_model(
-        chosen,
-        None if seed is None else seed + 1,
-        load_model_file,
-        len(tasks) * num_measures_per_round,
-        adaptive_training=adaptive_training,
-    )
+    model = make_cost_model(chosen, None if seed is None else seed + 1, load_model_file,
+                            len(tasks) * num_measures_per_round, adaptive_training=adaptive_training)
     if isinstance(model, XGBModel) and model is not cost_model:
         if load_model_file and os.path.isfile(load_model_file):
             logger.info("load the cost model from %s", load_model_file)
@@ -97,14 +82,8 @@ def make_search_policies(
             model.update_from_file(load_log_file)
     callbacks = [PreloadMeasuredStates(load_log_file)] if load_log_file else []
     return [
-        SketchPolicy(
-            t,
-            model,
-            params=dict(search_policy_params or {}),
-            seed=None if seed is None else seed + 1 + i,
-            verbose=verbose,
-            init_search_callbacks=callbacks,
-        )
+        SketchPolicy(t, model, params=dict(search_policy_params or {}), seed=None if seed is None else seed + 1 + i,
+                     verbose=verbose, init_search_callbacks=callbacks)
         for i, t in enumerate(tasks)
     ]
 
@@ -198,22 +177,9 @@ class TaskScheduler:
         If there is no task, or the strategy is unknown.
     """
 
-    def __init__(
-        self,
-        tasks,
-        task_weights=None,
-        objective_func=None,
-        strategy="gradient",
-        load_model_file=None,
-        load_log_file=None,
-        alpha=0.2,
-        beta=2,
-        gamma=0.5,
-        backward_window_size=3,
-        callbacks=None,
-        seed=None,
-        start_from=None,
-    ):
+    def __init__(self, tasks, task_weights=None, objective_func=None, strategy="gradient", load_model_file=None,
+                 load_log_file=None, alpha=0.2, beta=2, gamma=0.5, backward_window_size=3, callbacks=None, seed=None,
+                 start_from=None):
         self.tasks = list(tasks)
         self.seed, self._learning = seed, []
         for t in self.tasks:
@@ -238,9 +204,7 @@ class TaskScheduler:
             start_from = load_log_file
         self.start_from = [start_from] if isinstance(start_from, (str, os.PathLike)) else list(start_from or ())
         self.alpha, self.beta, self.gamma, self.backward_window_size = alpha, beta, gamma, backward_window_size
-        self.callbacks = (
-            callbacks if callbacks is not None else [PrintTableInfo(), LogEstimatedLatency()]
-        )
+        self.callbacks = callbacks if callbacks is not None else [PrintTableInfo(), LogEstimatedLatency()]
         self._make_groups()
         groups = [self.tag_to_group_id.get(tag, -1) for tag in self._tags]
         self._rounds = _core.Rounds(self.flop_cts, groups, self._variant_of, random.Random(0 if seed is None else seed))
@@ -257,9 +221,8 @@ class TaskScheduler:
         self.sequential_now_task_idx = self.sequential_now_task_begin_ct = 0
 
     # What the engine knows of the run and of each task. A list is a copy, but what is assigned to its items counts.
-    best_costs, task_cts, task_trials, task_best_cts = map(
-        _column, ("best_costs", "task_cts", "task_trials", "task_best_cts")
-    )
+    best_costs, task_cts, task_trials, task_best_cts = map(_column,
+                                                           ("best_costs", "task_cts", "task_trials", "task_best_cts"))
     ct, best_ct, cur_score = map(_of_run, ("ct", "best_ct", "cur_score"))
     dead_tasks = property(lambda self: _Dead(self._rounds), doc="Tasks that get no more rounds, as a set.")
     task_costs_history = property(lambda self: self._rounds.history, doc="The best cost after each round of each task.")
@@ -296,15 +259,8 @@ class TaskScheduler:
 
     # ---- the run ----
 
-    def tune(
-        self,
-        tune_option,
-        search_policy="default",
-        search_policy_params=None,
-        adaptive_training=False,
-        per_task_early_stopping=None,
-        cost_model=None,
-    ):
+    def tune(self, tune_option, search_policy="default", search_policy_params=None, adaptive_training=False,
+             per_task_early_stopping=None, cost_model=None):
         """Tunes until the trials are used up, nothing is left to try, or early stopping says so.
 
         Parameters
@@ -335,17 +291,10 @@ class TaskScheduler:
         self._begin(tune_option, per_task_early_stopping)
         try:
             self.search_policies = make_search_policies(
-                search_policy,
-                search_policy_params,
-                self.tasks,
-                self.num_measures_per_round,
-                tune_option.verbose if self.style == "text" else 0,
-                self.load_model_file,
-                None if self.load_log_file and no_log(self.load_log_file) else self.load_log_file,
-                adaptive_training,
-                cost_model,
-                self.seed,
-                self.layers,
+                search_policy, search_policy_params, self.tasks, self.num_measures_per_round,
+                tune_option.verbose if self.style == "text" else 0, self.load_model_file,
+                None if self.load_log_file and no_log(self.load_log_file) else self.load_log_file, adaptive_training,
+                cost_model, self.seed, self.layers,
             )
             self.search_policies += [None] * (len(self.tasks) - len(self.search_policies))
             for i, policy in enumerate(self.search_policies):
@@ -420,18 +369,14 @@ class TaskScheduler:
             needed = max(1, sum(not held.count(names, *self._machine()) for names in self._layer_workloads()))
             size = tune_option.round_size(needed)
         if size <= 0:
-            raise ValueError(
-                "num_measure_trials is too small. Please set it to a higher value. "
-                f"It should be at least {needed} for this model."
-            )
+            raise ValueError("num_measure_trials is too small. Please set it to a higher value. It should be at least "
+                             f"{needed} for this model.")
         return size
 
     def _run(self, progress):
         """Tunes, with a live line, until something ends the run."""
-        with (
-            Measurer(self.tune_option, progress) as self.measurer,
-            SearchThread(list(filter(None, self.search_policies)), self.measurer) as search,
-        ):
+        with (Measurer(self.tune_option, progress) as self.measurer,
+              SearchThread(list(filter(None, self.search_policies)), self.measurer) as search):
             if self.load_log_file and self.seed is not None:
                 n = 0 if no_log(self.load_log_file) else self.measurer.recall_from(self.load_log_file)
                 keys = {decode_workload_key(key) for key, _ in self.measurer.known}
@@ -494,9 +439,8 @@ class TaskScheduler:
                     m.progress.task(f"{task + 1}/{len(self.tasks)} {short(self.tasks[task].desc)}")
                     job = search.submit(self._search, task, n, self._rounds.planned - n)
                 elif what == "stale":
-                    m.progress.say(
-                        f"Stop early since no performance improvement in the last {self.early_stopping_all} measurement trials."
-                    )
+                    m.progress.say(f"Stop early since no performance improvement in the last {self.early_stopping_all} "
+                                   "measurement trials.")
                 else:
                     self._learning = [f for f in self._learning if not _done(f)]
                     if what == "end" and not self._learning:
@@ -685,10 +629,8 @@ class TaskScheduler:
         if self.style == "none":
             return
         log = self._log_file()
-        print(
-            f"{what}." + (f" To go on: TaskScheduler(tasks, task_weights, load_log_file={log!r})" if log else ""),
-            flush=True,
-        )
+        print(f"{what}." + (f" To go on: TaskScheduler(tasks, task_weights, load_log_file={log!r})" if log else ""),
+              flush=True)
 
     def _summary(self):
         missing = [i for i, c in enumerate(self.layer_costs) if c >= 1e9]
@@ -704,18 +646,12 @@ class TaskScheduler:
             print(m.split.text(), flush=True)
         if missing:
             names = ", ".join(short(self.tasks[i].desc) for i in missing[:4]) + (", ..." if len(missing) > 4 else "")
-            print(
-                f"Warning: {len(missing)} of {self.layers} tasks have no valid result ({names}): they keep a schedule that was not measured. "
-                "More trials or more seconds reach them.",
-                flush=True,
-            )
+            print(f"Warning: {len(missing)} of {self.layers} tasks have no valid result ({names}): they keep a "
+                  "schedule that was not measured. More trials or more seconds reach them.", flush=True)
         log = self._log_file()
         if log:
-            print(
-                f"To go on later: auto_scheduler.TaskScheduler(tasks, task_weights, load_log_file={log!r})\n"
-                f"To keep the best only: python -m nestsmith.log --mode distill -i {shlex.quote(log)}",
-                flush=True,
-            )
+            print(f"To go on later: auto_scheduler.TaskScheduler(tasks, task_weights, load_log_file={log!r})\nTo keep "
+                  f"the best only: python -m nestsmith.log --mode distill -i {shlex.quote(log)}", flush=True)
 
 
 def _done(future):
@@ -793,10 +729,8 @@ class PrintTableInfo(TaskSchedulerCallback):
         none = sum(c >= 1e9 for c in s.layer_costs)
         total = f"{s.cur_score * 1e3:.3f}" if not none else "-"
         trials = f"{s.restored + s.ct} (+{s.ct})" if s.restored else f"{s.ct}"
-        out.append(
-            f"Estimated total latency: {total} ms\tTrials: {trials}\tUsed time : {time.time() - s.tic:.0f} s\t"
-            f"Next ID: {task_id if task_id >= 0 else '-'}\t"
-        )
+        out.append(f"Estimated total latency: {total} ms\tTrials: {trials}\tUsed time : {time.time() - s.tic:.0f} "
+                   f"s\tNext ID: {task_id if task_id >= 0 else '-'}\t")
         if none and s.ct:
             out.append(f"- = no valid measurement yet: {none} of {s.layers} tasks")
         return "\n".join(out)
@@ -830,11 +764,9 @@ class LogEstimatedLatency(TaskSchedulerCallback):
                 f.write(text)
         except OSError as e:
             if not self._told:
-                logger.warning(
-                    "%s cannot be written (%s): the estimated latency of the rounds is not kept; "
-                    "LogEstimatedLatency(file) among the scheduler's callbacks chooses another file",
-                    path, e.strerror or e,
-                )
+                logger.warning("%s cannot be written (%s): the estimated latency of the rounds is not kept; "
+                               "LogEstimatedLatency(file) among the scheduler's callbacks chooses another file", path,
+                               e.strerror or e)
             self._told = True
 
     def start(self, task_scheduler):

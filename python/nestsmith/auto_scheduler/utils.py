@@ -15,11 +15,9 @@ from .measure import shorten
 from .workload_keys import calc_workload_dis_factor, decode_workload_key
 from .workload_registry import deserialize_args, get_func_name, serialize_args
 
-__all__ = [
-    "array_mean", "calc_workload_dis_factor", "call_func_with_thread", "call_func_with_timeout", "decode_workload_key",
-    "deserialize_args", "get_const_int", "get_const_tuple", "get_func_name", "kill_child_processes", "list_to_tuple",
-    "make_traceback_info", "serialize_args", "to_str_round",
-]  # fmt: skip
+__all__ = ["array_mean", "calc_workload_dis_factor", "call_func_with_thread", "call_func_with_timeout",
+           "decode_workload_key", "deserialize_args", "get_const_int", "get_const_tuple", "get_func_name",
+           "kill_child_processes", "list_to_tuple", "make_traceback_info", "serialize_args", "to_str_round"]
 
 
 def __getattr__(name):

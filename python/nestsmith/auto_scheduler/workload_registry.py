@@ -87,7 +87,7 @@ def serialize_args(args):
 
 def _serialize(a):
     if isinstance(a, te.Tensor):
-        return ("TENSOR", tuple(int(s) for s in a.shape), a.dtype)
+        return "TENSOR", tuple(int(s) for s in a.shape), a.dtype
     if isinstance(a, (list, tuple)):
         return serialize_args(a)
     if a is None or isinstance(a, (str, bool)):
@@ -96,10 +96,8 @@ def _serialize(a):
         return int(a)
     if isinstance(a, numbers.Real):
         return float(a)
-    raise ValueError(
-        f"argument {a!r} of type {type(a).__name__} cannot be part of a workload key; use numbers, strings, None, "
-        "tuples of them, or tensors"
-    )
+    raise ValueError(f"argument {a!r} of type {type(a).__name__} cannot be part of a workload key; use numbers, "
+                     "strings, None, tuples of them, or tensors")
 
 
 def deserialize_args(args):
@@ -134,9 +132,8 @@ def make_workload_key(func, args):
     if name is None:
         raise ValueError(f"make_workload_key takes a function or its name, not {type(func).__name__}")
     if name not in _functions:
-        raise ValueError(
-            f"workload '{name}' is not registered; decorate the function with @auto_scheduler.register_workload"
-        )
+        raise ValueError(f"workload '{name}' is not registered; decorate the function with "
+                         "@auto_scheduler.register_workload")
     if not isinstance(args, (tuple, list)):
         raise TypeError(f"args is {args!r}; it must be a tuple, also for one argument: (8,)")
     return json.dumps([name, *serialize_args(args)])
@@ -150,10 +147,8 @@ def decode_workload_key_to_func_args(workload_key):
     except (ValueError, LookupError, TypeError):
         raise ValueError(f"{check.shown(workload_key)} is no workload key: not a JSON list that begins with a name") from None
     if not isinstance(name, str) or name not in _functions:
-        raise ValueError(
-            f"workload {check.shown(workload_key, 400)} is not registered; register its function with register_workload, or extract "
-            "the tasks of the network it belongs to first"
-        )
+        raise ValueError(f"workload {check.shown(workload_key, 400)} is not registered; register its function with "
+                         "register_workload, or extract the tasks of the network it belongs to first")
     return name, deserialize_args(decoded[1:])
 
 

@@ -40,9 +40,8 @@ class PackageModel(XGBModel):
 
     def __init__(self, num_warmup_sample=100, seed=None, model_file=None, adaptive_training=False):
         self._xgboost = package()
-        super().__init__(
-            num_warmup_sample=num_warmup_sample, seed=seed, model_file=model_file, adaptive_training=adaptive_training
-        )
+        super().__init__(num_warmup_sample=num_warmup_sample, seed=seed, model_file=model_file,
+                         adaptive_training=adaptive_training)
         self.seed = seed or 43
 
     def _train(self):

@@ -139,10 +139,8 @@ class progress_bar:  # noqa: N801 (name of the established interface)
     def line(self):
         """The text as it stands."""
         current, best = (format_si_prefix(x, self.si_prefix) for x in (self.current, self.best))
-        return (
-            f"{self.prefix} Current/Best: {current:7.2f}/{best:7.2f} {self.si_prefix}FLOPS | "
-            f"Progress: ({self.done}/{self.total}) | {time.time() - self.started:.2f} s"
-        )
+        return (f"{self.prefix} Current/Best: {current:7.2f}/{best:7.2f} {self.si_prefix}FLOPS | Progress: "
+                f"({self.done}/{self.total}) | {time.time() - self.started:.2f} s")
 
     def _show(self):
         if logger.isEnabledFor(logging.DEBUG):

@@ -9,9 +9,8 @@ from .. import _core
 from ..target import Target
 from .log import decode
 
-__all__ = [
-    "flatten_itervar_feature", "get_buffer_curve_sample_flatten", "get_flatten_name", "get_itervar_feature", "get_itervar_feature_flatten",
-]  # fmt: skip
+__all__ = ["flatten_itervar_feature", "get_buffer_curve_sample_flatten", "get_flatten_name", "get_itervar_feature",
+           "get_itervar_feature_flatten"]
 
 _ATTRIBUTES, _WORDS, _COUNTS = ("length", "nest", "top_down", "bottom_up"), 11, ("add", "mul", "div")
 _NAMES = {"_attr_": ["length", "nest_level", "topdown", "bottomup", *(f"ann_{k}" for k in range(_WORDS))], "_arith_": list(_COUNTS)}

@@ -102,10 +102,8 @@ class ApplyHistoryBest(DispatchContext):
                 self._keep(self.best_by_model, (model, workload), inp, res)
         logger.debug("Finish loading %d records", count)
         if missing:
-            logger.warning(
-                "%d of %d records are of templates that nobody has registered, which is done by importing the module that "
-                "defines them: %s", missing.total(), count, check.some(missing),
-            )
+            logger.warning("%d of %d records are of templates that nobody has registered, which is done by importing "
+                           "the module that defines them: %s", missing.total(), count, check.some(missing))
 
     @staticmethod
     def _keep(best, key, inp, res):
@@ -114,10 +112,8 @@ class ApplyHistoryBest(DispatchContext):
 
     def _query_inside(self, target, workload):
         if target is None:
-            raise RuntimeError(
-                "Need a target context to find the history best. "
-                "Hint: if your target is llvm, use `with nestsmith.target.Target('llvm'):`"
-            )
+            raise RuntimeError("Need a target context to find the history best. Hint: if your target is llvm, use "
+                               "`with nestsmith.target.Target('llvm'):`")
         for key, best in self._places(target):
             if (key, workload) in self._best_user_defined:
                 return self._best_user_defined[key, workload]
@@ -169,20 +165,16 @@ class ApplyGraphBest(DispatchContext):
         if self._counter < len(self._records):
             inp, _ = self._records[self._counter]
             if workload is not None and inp.task.workload != workload:
-                raise ValueError(
-                    f"record {self._counter + 1} of the graph is for {inp.task.workload}, asked for is {workload}; is it the "
-                    "log of this network?"
-                )
+                raise ValueError(f"record {self._counter + 1} of the graph is for {inp.task.workload}, asked for is "
+                                 f"{workload}; is it the log of this network?")
             self._counter += 1
             self.update(target, inp.task.workload, inp.config)
             inp.config.workload = inp.task.workload
             return inp.config
         key = str(target), workload
         if key not in self._global_cfg_dict:
-            self.warn_once(
-                f"Config for target={target}, workload={workload} is missing in ApplyGraphBest context. A fallback "
-                "configuration is used, which may bring great performance regression."
-            )
+            self.warn_once(f"Config for target={target}, workload={workload} is missing in ApplyGraphBest context. A "
+                           "fallback configuration is used, which may bring great performance regression.")
             self._global_cfg_dict[key] = FallbackConfigEntity()
         return self._global_cfg_dict[key]
 

@@ -24,10 +24,8 @@ from .log import (
     measure_str_key,
 )
 
-__all__ = [
-    "AUTOTVM_LOG_VERSION", "decode", "encode", "load_from_buffer", "load_from_file", "main", "measure_str_key", "pick_best",
-    "split_workload",
-]  # fmt: skip
+__all__ = ["AUTOTVM_LOG_VERSION", "decode", "encode", "load_from_buffer", "load_from_file", "main", "measure_str_key",
+           "pick_best", "split_workload"]
 
 logger = logging.getLogger("autotvm")
 

@@ -52,20 +52,9 @@ def _conv(call):
     kernel = dict(zip(a.kernel_layout, call.args[1].checked_type.concrete_shape))
     layout = "NCHW" if call.op_name == BLOCKED else a.data_layout, a.kernel_layout
     depthwise = is_depthwise(call)
-    known = {
-        ("NCHW", "OIHW"): "NCHW",
-        ("NHWC", "HWOI" if depthwise else "HWIO"): "NHWC",
-    }
-    return _Conv(
-        known.get(layout, ""),
-        (kernel["H"], kernel["W"]),
-        a.groups == 1,
-        depthwise,
-        tuple(a.strides),
-        tuple(a.padding),
-        tuple(a.dilation),
-        call.checked_type.dtype,
-    )
+    known = {("NCHW", "OIHW"): "NCHW", ("NHWC", "HWOI" if depthwise else "HWIO"): "NHWC"}
+    return _Conv(known.get(layout, ""), (kernel["H"], kernel["W"]), a.groups == 1, depthwise, tuple(a.strides),
+                 tuple(a.padding), tuple(a.dilation), call.checked_type.dtype)
 
 
 def _dense_facts(call):
@@ -79,23 +68,22 @@ _FACTS = {"nn.conv2d": _conv, BLOCKED: _conv, "nn.dense": _dense_facts}
 
 # ---- arguments ----
 def _window_args(x, f):
-    return (*x, f.strides, f.padding, f.dilation, f.dtype)
+    return *x, f.strides, f.padding, f.dilation, f.dtype
 
 
 def _blocked_args(x, f):
-    return (*x, f.strides, f.padding, f.dilation, f.layout, f.layout, f.dtype)
+    return *x, f.strides, f.padding, f.dilation, f.layout, f.layout, f.dtype
 
 
 def _dense_args(x, f):
-    return (*x, None, f.dtype)
+    return *x, None, f.dtype
 
 
 def _unblocked(out):
     """[N, C/b, H, W, b] as [N, C, H, W]."""
     n, chunks, h, w, b = get_const_tuple(out.shape)
-    return te.compute(
-        (n, chunks * b, h, w), lambda n, c, h, w: out(n, c // b, h, w, c % b), name="output_unpack", tag=INJECTIVE
-    )
+    return te.compute((n, chunks * b, h, w), lambda n, c, h, w: out(n, c // b, h, w, c % b), name="output_unpack",
+                      tag=INJECTIVE)
 
 
 # ---- the table ----
@@ -151,37 +139,25 @@ def _matrix(f):
 
 
 _TABLE = {
-    ("nn.conv2d", "mali"): (
-        Row("conv2d_nchw_spatial_pack.mali", 10, _nchw, _window_args),
-        Row("conv2d_nchw_winograd.mali", 5, _winograd3, _window_args),
-        Row("conv2d_nhwc_spatial_pack.mali", 10, _nhwc, _window_args),
-        Row("depthwise_conv2d_nchw.mali", 10, _depthwise("NCHW"), _window_args),
-        Row("depthwise_conv2d_nhwc.mali", 10, _depthwise("NHWC"), _window_args),
-    ),
+    ("nn.conv2d", "mali"): (Row("conv2d_nchw_spatial_pack.mali", 10, _nchw, _window_args),
+                            Row("conv2d_nchw_winograd.mali", 5, _winograd3, _window_args),
+                            Row("conv2d_nhwc_spatial_pack.mali", 10, _nhwc, _window_args),
+                            Row("depthwise_conv2d_nchw.mali", 10, _depthwise("NCHW"), _window_args),
+                            Row("depthwise_conv2d_nhwc.mali", 10, _depthwise("NHWC"), _window_args)),
     ("nn.dense", "mali"): (Row("dense.mali", 10, _matrix, _dense_args),),
-    ("nn.conv2d", "gpu"): (
-        Row("conv2d_nchw.cuda", 10, _nchw, _window_args),
-        Row("conv2d_nchw_winograd.cuda", 5, _winograd, _window_args),
-        Row("depthwise_conv2d_nchw.cuda", 10, _depthwise("NCHW"), _window_args),
-    ),
-    ("nn.dense", "gpu"): (
-        Row("dense_int8.cuda", 10, lambda f: f.rows > 0 and f.bytes, _dense_args),
-        Row("dense_small_batch.gpu", 10, lambda f: f.rows > 0 and not f.bytes, _dense_args),
-        Row("dense_large_batch.gpu", 5, lambda f: f.rows >= 32 and not f.bytes, _dense_args),
-    ),
-    ("nn.conv2d", "arm_cpu"): (
-        Row("conv2d_nchw_spatial_pack.arm_cpu", 10, _nchw, _window_args),
-        Row("conv2d_nchw_winograd.arm_cpu", 5, _winograd3, _window_args),
-        Row("depthwise_conv2d_nchw.arm_cpu", 10, _depthwise("NCHW"), _window_args),
-    ),
-    ("nn.conv2d", "cpu"): (
-        Row("conv2d_NCHWc.x86", 10, _nchw, _blocked_args, "tile_oc"),
-        Row("depthwise_conv2d_NCHWc.x86", 10, _depthwise("NCHW"), _blocked_args, "tile_oc"),
-    ),
-    ("nn.dense", "cpu"): (
-        Row("dense_nopack.x86", 5, _matrix, _dense_args),
-        Row("dense_pack.x86", 10, _matrix, _dense_args),
-    ),
+    ("nn.conv2d", "gpu"): (Row("conv2d_nchw.cuda", 10, _nchw, _window_args),
+                           Row("conv2d_nchw_winograd.cuda", 5, _winograd, _window_args),
+                           Row("depthwise_conv2d_nchw.cuda", 10, _depthwise("NCHW"), _window_args)),
+    ("nn.dense", "gpu"): (Row("dense_int8.cuda", 10, lambda f: f.rows > 0 and f.bytes, _dense_args),
+                          Row("dense_small_batch.gpu", 10, lambda f: f.rows > 0 and not f.bytes, _dense_args),
+                          Row("dense_large_batch.gpu", 5, lambda f: f.rows >= 32 and not f.bytes, _dense_args)),
+    ("nn.conv2d", "arm_cpu"): (Row("conv2d_nchw_spatial_pack.arm_cpu", 10, _nchw, _window_args),
+                               Row("conv2d_nchw_winograd.arm_cpu", 5, _winograd3, _window_args),
+                               Row("depthwise_conv2d_nchw.arm_cpu", 10, _depthwise("NCHW"), _window_args)),
+    ("nn.conv2d", "cpu"): (Row("conv2d_NCHWc.x86", 10, _nchw, _blocked_args, "tile_oc"),
+                           Row("depthwise_conv2d_NCHWc.x86", 10, _depthwise("NCHW"), _blocked_args, "tile_oc")),
+    ("nn.dense", "cpu"): (Row("dense_nopack.x86", 5, _matrix, _dense_args),
+                          Row("dense_pack.x86", 10, _matrix, _dense_args)),
 }
 
 

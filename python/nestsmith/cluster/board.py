@@ -20,7 +20,7 @@ __all__ = ["Board", "class_of"]
 
 BEGIN_SECONDS = 10.0  # for the tracker's word on a lease that a client already has
 KILLS = 3  # of runners in a row: then something is wrong with the device, and the process starts anew
-_TYPES = (1, 2, 4)
+_TYPES = 1, 2, 4
 _HANDLES = ("tensor", "module", "graph", "handle")  # fields of requests and replies that hold one; "args" holds several
 
 
@@ -179,10 +179,8 @@ class Board(Worker):
 
     def facts(self):
         """What clients are told: key, versions, classes of the devices by type, machine."""
-        return {
-            "key": self.key, "versions": own_versions(), "classes": self._classes, "machine": self._machine, "device": self.device,
-            "shown": self.shown,
-        }  # fmt: skip
+        return {"key": self.key, "versions": own_versions(), "classes": self._classes, "machine": self._machine,
+                "device": self.device, "shown": self.shown}
 
     def bench(self):
         """What a session measures with."""

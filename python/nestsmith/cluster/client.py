@@ -302,10 +302,9 @@ class Client:
             raise
         m = asked.result()
         if m["event"] == "refuse":
-            raise ClusterError(
-                f"{m['why']}; tracker {self.host}:{self.port}; `python -m nestsmith.exec.query_rpc_tracker --host={self.host} "
-                f"--port={self.port} --verbose` shows what is there"
-            )
+            raise ClusterError(f"{m['why']}; tracker {self.host}:{self.port}; `python -m "
+                               f"nestsmith.exec.query_rpc_tracker --host={self.host} --port={self.port} --verbose` "
+                               "shows what is there")
         lease = Lease(self, m["lease"], m["address"], m["facts"], key)
         self._leases[lease.token] = lease
         got.append(lease)

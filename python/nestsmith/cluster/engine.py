@@ -40,9 +40,8 @@ try:
     from tornado.iostream import IOStream, SSLIOStream
     from tornado.netutil import bind_sockets, ssl_wrap_socket
 except ModuleNotFoundError as e:
-    raise ModuleNotFoundError(
-        f"measuring on other machines needs the package {e.name!r}: pip install nestsmith[cluster]"
-    ) from None
+    raise ModuleNotFoundError(f"measuring on other machines needs the package {e.name!r}: pip install "
+                              "nestsmith[cluster]") from None
 
 from .. import forks
 from . import peers
@@ -54,10 +53,8 @@ from .settings import ClusterError
 for _class in [c for c in copyreg.dispatch_table if c.__module__.split(".")[0] == __name__.split(".")[0]]:
     del copyreg.dispatch_table[_class]
 
-__all__ = [
-    "CommClosedError", "Loop", "Nanny", "Scheduler", "SchedulerPlugin", "Worker", "address_of", "close_comm", "configure", "connect",
-    "first_cause", "open_comm", "plainly", "rpc", "security_of", "versions",
-]  # fmt: skip
+__all__ = ["CommClosedError", "Loop", "Nanny", "Scheduler", "SchedulerPlugin", "Worker", "address_of", "close_comm",
+           "configure", "connect", "first_cause", "open_comm", "plainly", "rpc", "security_of", "versions"]
 
 CONNECT_SECONDS = 10.0  # to reach somebody
 LOST_SECONDS = 30  # a server that is silent for so long is lost; what is reached has as long to answer
@@ -130,10 +127,8 @@ class _Listening:
         why = f"it serves user {os.getuid()} of its machine alone; it needs TLS, or --insecure"
         hello = {"compression": None, "python": tuple(sys.version_info)[:3], "pickle-protocol": 4}  # Dask's, which is said before any is heard
         refusal = _message(hello) + _message({"event": "refused", "why": why})
-        self.tcp_server = Door(
-            hello_of_tls if self.encrypted else hello_of_length, self._enter,
-            None if self.encrypted or self.open_to_all else self._owners, refusal, self.say,
-        )  # fmt: skip
+        self.tcp_server = Door(hello_of_tls if self.encrypted else hello_of_length, self._enter,
+                               None if self.encrypted or self.open_to_all else self._owners, refusal, self.say)
         for sock in self._bound():
             self.tcp_server.watch(sock)
         self.get_host_port()

@@ -46,10 +46,9 @@ def probe(client, key, say, wait_limit=10.0):
         try:
             return lease.ask({"do": "open", "limit": _SECONDS}, _SECONDS)["facts"]["hello"]
         except DeviceLost as e:
-            raise ClusterError(
-                f"{e}; the tracker reaches it at {lease.address.split('://')[1]}: open that port for this machine, too, or start the "
-                "server with --custom-addr and an address that both reach"
-            ) from None
+            raise ClusterError(f"{e}; the tracker reaches it at {lease.address.split('://')[1]}: open that port for "
+                               "this machine, too, or start the server with --custom-addr and an address that both "
+                               "reach") from None
 
     def compare(what, got):
         if got != data:

@@ -51,10 +51,8 @@ def _binary():
     """The runner's program for another machine: $NESTSMITH_RUNNER. Raises ClusterError if it is missing."""
     path = os.environ.get("NESTSMITH_RUNNER", "")
     if not path or not os.path.isfile(path):
-        raise ClusterError(
-            f"a device behind adb or ssh needs the runner's program (NESTSMITH_RUNNER is {path!r}): make runner "
-            "CROSS=aarch64-linux-gnu- makes it; set NESTSMITH_RUNNER to its path"
-        )
+        raise ClusterError(f"a device behind adb or ssh needs the runner's program (NESTSMITH_RUNNER is {path!r}): "
+                           "make runner CROSS=aarch64-linux-gnu- makes it; set NESTSMITH_RUNNER to its path")
     return path
 
 
@@ -124,10 +122,8 @@ class Runner:
             self._made = Scratch("session")
             command += ["--dir", self._made.path]
         environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
-        self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0, start_new_session=True,
-            env=environment,
-        )  # fmt: skip
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+                                       bufsize=0, start_new_session=True, env=environment)
         try:
             self.facts = self.ask({"op": "hello"}, limit=_START)[0]
         except BaseException:

@@ -13,12 +13,11 @@ from .. import check
 from ..error import RPCError as ClusterError
 from ..error import RPCSessionTimeoutError as SessionTimeout
 
-__all__ = [
-    "ClusterError", "SessionTimeout", "Tls", "client_host", "free_port", "listening_host", "parse_tracker", "tls_from", "tracker_of",
-]  # fmt: skip
+__all__ = ["ClusterError", "SessionTimeout", "Tls", "client_host", "free_port", "listening_host", "parse_tracker",
+           "tls_from", "tracker_of"]
 
 DEFAULT_PORT, LAST_PORT = 9190, 65535
-FILES = ("ca.pem", "cert.pem", "key.pem")
+FILES = "ca.pem", "cert.pem", "key.pem"
 
 
 def client_host(host):
@@ -39,14 +38,11 @@ def listening_host(host, tls, insecure):
     if tls is not None or is_loopback(host):
         return host, ""
     if insecure:
-        return host, (
-            f"listening on {host} without TLS: whoever reaches this port can run programs here with your rights; use --tls-dir "
-            "(rpc_tracker --make-tls DIR makes the certificates)"
-        )
-    return "127.0.0.1", (
-        f"listening on 127.0.0.1 instead of {host}: without TLS only this machine is served; give --tls-dir DIR (made by "
-        "rpc_tracker --make-tls DIR) for others, or --insecure on a network that you trust"
-    )
+        return host, (f"listening on {host} without TLS: whoever reaches this port can run programs here with your "
+                      "rights; use --tls-dir (rpc_tracker --make-tls DIR makes the certificates)")
+    return "127.0.0.1", (f"listening on 127.0.0.1 instead of {host}: without TLS only this machine is served; give "
+                         "--tls-dir DIR (made by rpc_tracker --make-tls DIR) for others, or --insecure on a network "
+                         "that you trust")
 
 
 def _port(value, least=1):
@@ -138,9 +134,8 @@ class Tls:
         self.folder = pathlib.Path(folder)
         missing = [f for f in FILES if not (self.folder / f).is_file()]
         if missing:
-            raise ValueError(
-                f"the TLS directory {os.fspath(folder)!r} has no {', '.join(missing)}; `rpc_tracker --make-tls DIR` makes one"
-            )
+            raise ValueError(f"the TLS directory {os.fspath(folder)!r} has no {', '.join(missing)}; `rpc_tracker "
+                             "--make-tls DIR` makes one")
         self.ca, self.cert, self.key = (os.fspath(self.folder / f) for f in FILES)
 
 

@@ -33,13 +33,8 @@ def _class(x):
     return x is None or _text(x)
 
 
-_CLIENT = {
-    "acquire": {"id": _whole, "key": _text, "priority": _whole, "like": _class, "but": _texts, "wait": _seconds},
-    "cancel": {"id": _whole},
-    "release": {"lease": _text},
-    "renew": {},
-    "summary": {"id": _whole},
-}
+_CLIENT = {"acquire": {"id": _whole, "key": _text, "priority": _whole, "like": _class, "but": _texts, "wait": _seconds},
+           "cancel": {"id": _whole}, "release": {"lease": _text}, "renew": {}, "summary": {"id": _whole}}
 _SERVER = {"key": _text, "versions": _table, "classes": _table, "machine": _text, "device": _text, "shown": _text}
 
 

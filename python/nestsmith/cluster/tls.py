@@ -14,9 +14,7 @@ try:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ModuleNotFoundError as e:
-    raise ModuleNotFoundError(
-        f"certificates need the package {e.name!r}: pip install nestsmith[cluster]"
-    ) from None
+    raise ModuleNotFoundError(f"certificates need the package {e.name!r}: pip install nestsmith[cluster]") from None
 
 __all__ = ["make_tls"]
 
@@ -28,9 +26,8 @@ def _write(path, data, mode):
 
 
 def _pem(key):
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                             serialization.NoEncryption())
 
 
 def _certificate(name, key, issuer, issuer_key, days, ca):

@@ -186,10 +186,8 @@ class Tracker(Scheduler):
 
 async def serve_tracker(host, port, port_end, tls, say, insecure=False):
     """Listens on the first free port of [port, port_end); `say` gets one line then. Raises ClusterError if none is free."""
-    tracker = Tracker(
-        host=host, port=free_port(host, port, port_end), protocol="tls" if tls else "tcp", security=security_of(tls), dashboard=False,
-        contact_address=None, open_to_all=insecure, say=say,
-    )  # fmt: skip
+    tracker = Tracker(host=host, port=free_port(host, port, port_end), protocol="tls" if tls else "tcp",
+                      security=security_of(tls), dashboard=False, contact_address=None, open_to_all=insecure, say=say)
     try:
         await tracker
     except (OSError, RuntimeError) as e:

@@ -25,25 +25,11 @@ from .source import read
 
 __all__ = ["compile", "cut", "layout_for", "machine_target", "tasks_of"]
 
-LAYOUTS = ("auto", "keep", "NHWC", "NCHW")
+LAYOUTS = "auto", "keep", "NHWC", "NCHW"
 
 
-def compile(
-    model,
-    example_inputs=None,
-    *,
-    target="auto",
-    trials=None,
-    log=None,
-    layout="auto",
-    precision="float32",
-    tune_seconds=None,
-    shape=None,
-    device=None,
-    guess=True,
-    limits=None,
-    verbose=1,
-):
+def compile(model, example_inputs=None, *, target="auto", trials=None, log=None, layout="auto", precision="float32",
+            tune_seconds=None, shape=None, device=None, guess=True, limits=None, verbose=1):
     """Compiles a model, after tuning it if trials or seconds are given, and returns what runs it.
 
     Parameters
@@ -195,11 +181,9 @@ def _convolutions(body, layout):
     return sum(getattr(e.attrs, "data_layout", "") == layout for e in convolutions)
 
 
-_ON_CPUS = ("relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels", "relay.join_in_place")
-_ON_GPUS = (
-    "relay.FuseOps.into_products", "relay.column_weights", "relay.for_tensor_cores", "relay.parts_of_sums",
-    "relay.whole_norms",
-)  # fmt: skip
+_ON_CPUS = "relay.FuseOps.expansions", "relay.FuseOps.first_layout", "relay.fill_channels", "relay.join_in_place"
+_ON_GPUS = ("relay.FuseOps.into_products", "relay.column_weights", "relay.for_tensor_cores", "relay.parts_of_sums",
+            "relay.whole_norms")
 _OVERLAP, _BRANCHES = "nestsmith.overlap", "nestsmith.branches"  # asked for by the user, of this call too
 _HALF_SUMS = "nestsmith.allow_fp16_accumulation"  # the user's
 # Where products are by lanes, too: tensor cores take their factors as they lie in memory.

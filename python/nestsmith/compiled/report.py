@@ -36,7 +36,7 @@ class Layer:
         Where its schedule comes from: "log record", "similar task (...)", "first choice of the search", "default".
     """
 
-    __slots__ = ("name", "layer", "seconds", "share", "gflops", "gbytes", "limit", "bound", "products", "schedule")
+    __slots__ = "name", "layer", "seconds", "share", "gflops", "gbytes", "limit", "bound", "products", "schedule"
 
     def __init__(self, node, seconds, nbytes, most):
         facts = node["attrs"]
@@ -115,15 +115,12 @@ class Report:
                 f"{(r.products or '-')[:of]:{of}}{r.schedule}" + (f"  [{r.layer}]" if r.layer else "")
             )
         where = ", ".join(f"{n} {text}" for text, n in self.origins().items())
-        lines.append(
-            f"{len(self.rows)} kernels on {self.device} ({self.target.kind.name}): {self.kernels * 1e3:.3f} ms, one after the other; a run takes "
-            f"{self.total * 1e3:.3f} ms ({self.ratio:.2f} of it). Schedules: {where or 'none'}"
-        )
+        lines.append(f"{len(self.rows)} kernels on {self.device} ({self.target.kind.name}): {self.kernels * 1e3:.3f} "
+                     f"ms, one after the other; a run takes {self.total * 1e3:.3f} ms ({self.ratio:.2f} of it). "
+                     f"Schedules: {where or 'none'}")
         if not self.fits:
-            lines.append(
-                "The layers do not add up to a run: other work has disturbed the machine all the time. The times are uncertain; "
-                "measure again when it is idle."
-            )
+            lines.append("The layers do not add up to a run: other work has disturbed the machine all the time. The "
+                         "times are uncertain; measure again when it is idle.")
         return "\n".join(lines)
 
     __repr__ = __str__

@@ -138,13 +138,9 @@ def tune(tasks, weights, target, trials, log, seconds=None, device=0, verbose=1)
             print(f"nestsmith: {new} tasks have no record in {log}; each gets one trial, {new} instead of {left}", flush=True)
         left = new
     per_round, finalist_ms = pace(left, seconds, len(tasks), "gpu" in target.keys)
-    options = TuningOptions(
-        num_measure_trials=left,
-        num_measures_per_round=per_round,
-        runner=LocalRunner(repeat=1, min_repeat_ms=finalist_ms, device=device),
-        measure_callbacks=[RecordToFile(log)],
-        verbose=verbose,
-    )
+    options = TuningOptions(num_measure_trials=left, num_measures_per_round=per_round,
+                            runner=LocalRunner(repeat=1, min_repeat_ms=finalist_ms, device=device),
+                            measure_callbacks=[RecordToFile(log)], verbose=verbose)
     own = None if no_log(log) else log
     tuner = TaskScheduler(tasks, weights, load_log_file=own, callbacks=None if verbose else [], start_from=known_logs(log))
     tuner.ends_after(seconds)

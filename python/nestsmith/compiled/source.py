@@ -60,10 +60,9 @@ def _read(model, example_inputs, shape):
         return _of_onnx(model, example_inputs, shape)
     mod, params = model if isinstance(model, tuple) and len(model) == 2 else (model, {})
     if not isinstance(mod, (IRModule, Expr)):
-        raise TypeError(
-            f"model is {type(model).__name__}; nestsmith.compile takes a torch.nn.Module, a torch.export.ExportedProgram, an "
-            "ONNX model (path, bytes or ModelProto), a relay module or (module, params)"
-        )
+        raise TypeError(f"model is {type(model).__name__}; nestsmith.compile takes a torch.nn.Module, a "
+                        "torch.export.ExportedProgram, an ONNX model (path, bytes or ModelProto), a relay module or "
+                        "(module, params)")
     if shape:
         raise ValueError("shape is for ONNX models; the inputs of a relay module have their shapes")
     source = Source(as_module(mod), params, "network")
@@ -192,10 +191,8 @@ class TorchCalling:
             args, kwargs = self._ordered(args, kwargs)
             leaves, spec = self.tree.tree_flatten((args, kwargs))
         if spec != self.into:
-            raise TypeError(
-                f"the call does not look like the example inputs: {_brief(spec)} instead of {_brief(self.into)}; compile again "
-                "with example_inputs of this kind"
-            )
+            raise TypeError(f"the call does not look like the example inputs: {_brief(spec)} instead of "
+                            f"{_brief(self.into)}; compile again with example_inputs of this kind")
         for k, (value, constant) in enumerate(zip(leaves, self.constant)):
             if constant is not None and (isinstance(value, (self.tensor, np.ndarray)) or value != constant[0]):
                 raise ValueError(f"argument {k} is {value!r}; the network was compiled with {constant[0]!r}, which became part of it")
@@ -280,18 +277,13 @@ class _Evaluating:
 def exported(torch, model, example_inputs):
     """The exported program of a module, in evaluation mode."""
     if example_inputs is None:
-        raise ValueError(
-            "a torch.nn.Module needs example_inputs: a tensor, a tuple of arguments or a dictionary of keywords, with the shapes "
-            "that the network shall have"
-        )
+        raise ValueError("a torch.nn.Module needs example_inputs: a tensor, a tuple of arguments or a dictionary of "
+                         "keywords, with the shapes that the network shall have")
     torch_caches.register(torch)
     args, kwargs = _call_of(torch, example_inputs)
     if any(m.training for m in model.modules() if not any(m.children())):
-        warnings.warn(
-            f"{type(model).__name__} is in training mode; it is compiled in evaluation mode, as model.eval() sets it: without dropout, and with "
-            "the stored statistics of batch normalisation",
-            stacklevel=6,
-        )
+        warnings.warn(f"{type(model).__name__} is in training mode; it is compiled in evaluation mode, as model.eval() "
+                      "sets it: without dropout, and with the stored statistics of batch normalisation", stacklevel=6)
     with _Evaluating(model), torch.no_grad():
         try:
             return torch.export.export(model, args, kwargs, strict=False)

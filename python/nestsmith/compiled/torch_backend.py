@@ -69,11 +69,8 @@ def backend(graph, example_inputs, *, mode=None, options=None):
     if not any(n.op.startswith("call_") for n in graph.graph.nodes):
         return graph.forward
     if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs):
-        warnings.warn(
-            "backend nestsmith compiles for inference, and this call records gradients, so that PyTorch runs it: call the model within "
-            "torch.no_grad() or torch.inference_mode()",
-            stacklevel=2,
-        )
+        warnings.warn("backend nestsmith compiles for inference, and this call records gradients, so that PyTorch "
+                      "runs it: call the model within torch.no_grad() or torch.inference_mode()", stacklevel=2)
         return graph.forward
     names = [n.name for n in placeholders(graph.graph)]
     weights = {k for k, (n, x) in enumerate(zip(names, example_inputs)) if _is_weight(n, x)}
@@ -95,11 +92,9 @@ def backend(graph, example_inputs, *, mode=None, options=None):
 def _taken_apart():
     """{operator: function that computes it by others} of operators without a converter. Random ones stay as they are, so that they draw what
     they draw in eager mode, and those that would come down to PyTorch's primitives, which it runs no better."""
-    return {
-        op: f
-        for op, f in decompositions(torch).items()
-        if not has_converter(op) and not is_random(torch, op) and not f.__module__.startswith("torch._refs")
-    }
+    return {op: f
+            for op, f in decompositions(torch).items()
+            if not has_converter(op) and not is_random(torch, op) and not f.__module__.startswith("torch._refs")}
 
 
 class _Compiled:

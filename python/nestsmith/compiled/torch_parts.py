@@ -180,11 +180,9 @@ def divided(module, args, weights, options, smallest=SMALLEST):
         counts = _cut(cut, capable, smallest)
         values = {n: args[k] for k, n in enumerate(placeholders(cut.graph)) if k in weights}
         values |= {n: operator.attrgetter(n.target)(cut) for n in cut.graph.nodes if n.op == "get_attr"}
-        parts = {
-            n.target: Part(getattr(cut, n.target).graph, n.args, values, capable.device, options)
-            for n in cut.graph.nodes
-            if n.op == "call_module"
-        }
+        parts = {n.target: Part(getattr(cut, n.target).graph, n.args, values, capable.device, options)
+                 for n in cut.graph.nodes
+                 if n.op == "call_module"}
         refused = {place: why for part in parts.values() for place, why in part.refused.items()}
         if not refused:
             break

@@ -21,12 +21,9 @@ def is_tensor(value):
 
 
 # Tensors of PyTorch without a place in memory for each element, and what to do.
-REMEDY = {
-    "a nested tensor": "pad it, to_padded_tensor(0.0)",
-    "a sparse tensor": "give to_dense()",
-    "a tensor of the device meta": "it has no values; make it on a real device",
-    "a quantized tensor": "give dequantize() or int_repr()",
-}
+REMEDY = {"a nested tensor": "pad it, to_padded_tensor(0.0)", "a sparse tensor": "give to_dense()",
+          "a tensor of the device meta": "it has no values; make it on a real device",
+          "a quantized tensor": "give dequantize() or int_repr()"}
 
 
 def unusual(value):

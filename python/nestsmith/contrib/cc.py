@@ -9,10 +9,8 @@ import subprocess
 
 from nestsmith import _core
 
-__all__ = [
-    "compile_object", "compiler_for", "create_executable", "create_shared", "create_staticlib", "cross_compiler", "get_cc",
-    "get_target_by_dump_machine",
-]  # fmt: skip
+__all__ = ["compile_object", "compiler_for", "create_executable", "create_shared", "create_staticlib", "cross_compiler",
+           "get_cc", "get_target_by_dump_machine"]
 
 
 def get_cc():
@@ -25,16 +23,13 @@ def get_cc():
 
 def _run(command):
     try:
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
-        )
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                              check=False)
     except FileNotFoundError:
         raise RuntimeError(f"program {command[0]!r} is not installed; the command was: {shlex.join(command)}") from None
     if done.returncode != 0:
-        raise RuntimeError(
-            f"command failed with status {done.returncode}: "
-            f"{shlex.join(command)}\n{done.stdout.decode(errors='replace')}"
-        )
+        raise RuntimeError(f"command failed with status {done.returncode}: "
+                           f"{shlex.join(command)}\n{done.stdout.decode(errors='replace')}")
 
 
 def _words(cc):

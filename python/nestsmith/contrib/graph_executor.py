@@ -102,19 +102,8 @@ class GraphModule:
         """Takes over the parameters of another executor for every name in the parameter file."""
         self.module.share_params(other.module, params_bytes)
 
-    def benchmark(
-        self,
-        device,
-        func_name="run",
-        repeat=5,
-        number=5,
-        min_repeat_ms=None,
-        limit_zero_time_iterations=100,
-        end_to_end=False,
-        cooldown_interval_ms=0,
-        repeats_to_cooldown=1,
-        **kwargs,
-    ):
+    def benchmark(self, device, func_name="run", repeat=5, number=5, min_repeat_ms=None, limit_zero_time_iterations=100,
+                  end_to_end=False, cooldown_interval_ms=0, repeats_to_cooldown=1, **kwargs):
         """Times the network; keyword arguments are set as inputs first.
 
         Returns a BenchmarkResult in seconds. ``end_to_end=True`` includes copying inputs in and outputs out.
@@ -125,16 +114,10 @@ class GraphModule:
         if end_to_end:
             name = "run_from_inputs"
             inputs = [self.module.get_input(n).numpy() for n in self.module.get_input_info()[0]]
-        return self.module.time_evaluator(
-            name,
-            device,
-            repeat=repeat,
-            number=number,
-            min_repeat_ms=min_repeat_ms or 0,
-            limit_zero_time_iterations=limit_zero_time_iterations,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-        )(*inputs)
+        return self.module.time_evaluator(name, device, repeat=repeat, number=number, min_repeat_ms=min_repeat_ms or 0,
+                                          limit_zero_time_iterations=limit_zero_time_iterations,
+                                          cooldown_interval_ms=cooldown_interval_ms,
+                                          repeats_to_cooldown=repeats_to_cooldown)(*inputs)
 
     def __getitem__(self, key):
         return self.module[key]

@@ -13,10 +13,8 @@ def _compiler():
     for name in ("NESTSMITH_NDK_CC", "TVM_NDK_CC"):
         if os.environ.get(name):
             return os.environ[name]
-    raise RuntimeError(
-        "set NESTSMITH_NDK_CC to the NDK's compiler, e.g. "
-        ".../toolchains/llvm/prebuilt/linux-x86_64/bin/aarch64-linux-android28-clang"
-    )
+    raise RuntimeError("set NESTSMITH_NDK_CC to the NDK's compiler, e.g. "
+                       ".../toolchains/llvm/prebuilt/linux-x86_64/bin/aarch64-linux-android28-clang")
 
 
 def create_shared(output, objects, options=None):

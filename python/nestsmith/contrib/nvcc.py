@@ -12,10 +12,9 @@ from ..compiling import compile_source
 from ..runtime import cuda
 from ..target import Target
 
-__all__ = [
-    "compile_cuda", "find_cuda_path", "get_cuda_version", "get_target_compute_version", "have_bf16", "have_cudagraph", "have_fp16", "have_fp8",
-    "have_int8", "have_tensorcore", "parse_compute_version", "tvm_callback_cuda_compile",
-]  # fmt: skip
+__all__ = ["compile_cuda", "find_cuda_path", "get_cuda_version", "get_target_compute_version", "have_bf16",
+           "have_cudagraph", "have_fp16", "have_fp8", "have_int8", "have_tensorcore", "parse_compute_version",
+           "tvm_callback_cuda_compile"]
 
 
 def compile_cuda(code, target_format="cubin", arch=None, options=None, path_target=None):

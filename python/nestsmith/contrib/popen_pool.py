@@ -46,21 +46,12 @@ class PopenPoolExecutor:
         Seconds after which a result counts as failed; it then raises `TimeoutError`.
     """
 
-    def __init__(
-        self,
-        max_workers=None,
-        timeout=None,
-        initializer=None,
-        initargs=(),
-        maximum_process_uses=None,
-        stdout=None,
-        stderr=None,
-    ):
+    def __init__(self, max_workers=None, timeout=None, initializer=None, initargs=(), maximum_process_uses=None,
+                 stdout=None, stderr=None):
         method = multiprocessing.get_context("forkserver")
         self._timeout = timeout
-        self._pool = concurrent.futures.ProcessPoolExecutor(
-            max_workers, mp_context=method, initializer=initializer, initargs=initargs
-        )
+        self._pool = concurrent.futures.ProcessPoolExecutor(max_workers, mp_context=method, initializer=initializer,
+                                                            initargs=initargs)
 
     def submit(self, fn, *args, **kwargs):
         """Starts `fn`; returns a future."""

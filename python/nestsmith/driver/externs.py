@@ -106,11 +106,9 @@ class ExternModule(Module):
     def __init__(self, sch, args, name, target, cache_dir, build):
         for kind, stage, *_ in json.loads(sch.steps()):
             if kind not in ("CI", "CIX", "CR"):
-                warnings.warn(
-                    f"stage {sch.stages[stage].op.name} is scheduled beside a te.extern that calls functions of Python (call_packed); what is "
-                    "computed between such calls runs with plain loops. Build it by itself, or write the extern as statements (tir.ir_builder)",
-                    stacklevel=3,
-                )
+                warnings.warn(f"stage {sch.stages[stage].op.name} is scheduled beside a te.extern that calls functions "
+                              "of Python (call_packed); what is computed between such calls runs with plain loops. "
+                              "Build it by itself, or write the extern as statements (tir.ir_builder)", stacklevel=3)
                 break
 
         def made(part):

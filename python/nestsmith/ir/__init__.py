@@ -22,14 +22,12 @@ from ..relay.ty import (
 )
 from ..tir import PointerType, PrimExpr, PrimType, Range
 
-__all__ = [
-    "IRModule", "RelayExpr", "GlobalVar", "Type", "TensorType", "TupleType", "FuncType", "TypeVar", "GlobalTypeVar", "TypeCall",
-    "TypeConstraint", "TypeKind", "TypeRelation", "IncompleteType", "PointerType", "PrimExpr", "PrimType", "Range", "Call", "Constant", "Var",
-]  # fmt: skip
+__all__ = ["IRModule", "RelayExpr", "GlobalVar", "Type", "TensorType", "TupleType", "FuncType", "TypeVar",
+           "GlobalTypeVar", "TypeCall", "TypeConstraint", "TypeKind", "TypeRelation", "IncompleteType", "PointerType",
+           "PrimExpr", "PrimType", "Range", "Call", "Constant", "Var"]
 
 _LATE = {
-    "node": ("make_node", "save_json", "load_json"),
-    "op": ("Op", "register_op_attr"),
+    "node": ("make_node", "save_json", "load_json"), "op": ("Op", "register_op_attr"),
     "structural": ("structural_equal", "assert_structural_equal", "structural_hash", "get_first_structural_mismatch"),
 }
 _WHERE = {name: module for module, names in _LATE.items() for name in names}

@@ -14,7 +14,5 @@ from .server import Server
 from .session import LocalSession, RPCSession
 from .tracker import TrackerSession, check_remote, connect, connect_tracker, request_remote
 
-__all__ = [
-    "Proxy", "Server", "LocalSession", "RPCError", "RPCSession", "RPCSessionTimeoutError", "TrackerSession", "check_remote", "connect",
-    "connect_tracker", "request_remote",
-]  # fmt: skip
+__all__ = ["Proxy", "Server", "LocalSession", "RPCError", "RPCSession", "RPCSessionTimeoutError", "TrackerSession",
+           "check_remote", "connect", "connect_tracker", "request_remote"]

@@ -32,10 +32,9 @@ __all__ = ["Server", "Service", "Tracker"]
 
 logger = logging.getLogger("RPCServer")
 HELLO_SECONDS = 10.0
-_HOPS = ("rpc.Connect",)
-_KINDS = (
-    (RPCSessionTimeoutError, "timeout"), (RPCError, "rpc"), (MemoryError, "memory"), (ValueError, "value"), (OSError, "io"),
-)  # fmt: skip
+_HOPS = "rpc.Connect",
+_KINDS = ((RPCSessionTimeoutError, "timeout"), (RPCError, "rpc"), (MemoryError, "memory"), (ValueError, "value"),
+          (OSError, "io"))
 
 
 def _server_env(load_library=(), work_path=None):

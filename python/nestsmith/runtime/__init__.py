@@ -12,11 +12,10 @@ from .ndarray import NDArray
 from .params import load_param_dict, load_param_dict_from_file, save_param_dict, save_param_dict_to_file
 from .profiling import Report
 
-__all__ = [
-    "BenchmarkResult", "Device", "Module", "NDArray", "OperatorModule", "Report", "cl", "context", "cpu", "cuda", "device", "enabled",
-    "gpu", "load_module", "load_param_dict", "load_param_dict_from_file", "load_static_library", "ndarray", "num_threads", "opencl",
-    "params", "profiling", "save_param_dict", "save_param_dict_to_file", "system_lib",
-]  # fmt: skip
+__all__ = ["BenchmarkResult", "Device", "Module", "NDArray", "OperatorModule", "Report", "cl", "context", "cpu", "cuda",
+           "device", "enabled", "gpu", "load_module", "load_param_dict", "load_param_dict_from_file",
+           "load_static_library", "ndarray", "num_threads", "opencl", "params", "profiling", "save_param_dict",
+           "save_param_dict_to_file", "system_lib"]
 
 TVMContext = Device
 

@@ -11,27 +11,9 @@ from ..error import TVMError
 
 __all__ = ["Device", "device", "context", "cpu", "cuda", "gpu", "opencl", "cl", "num_threads"]
 
-_TYPES = {
-    "llvm": 1,
-    "c": 1,
-    "cpu": 1,
-    "stackvm": 1,
-    "ext_dev": 1,
-    "hybrid": 1,
-    "composite": 1,
-    "cuda": 2,
-    "nvptx": 2,
-    "gpu": 2,
-    "cl": 4,
-    "opencl": 4,
-    "sdaccel": 4,
-    "aocl": 4,
-    "aocl_sw_emu": 4,
-    "vulkan": 7,
-    "metal": 8,
-    "vpi": 9,
-    "rocm": 10,
-}
+_TYPES = {"llvm": 1, "c": 1, "cpu": 1, "stackvm": 1, "ext_dev": 1, "hybrid": 1, "composite": 1, "cuda": 2, "nvptx": 2,
+          "gpu": 2, "cl": 4, "opencl": 4, "sdaccel": 4, "aocl": 4, "aocl_sw_emu": 4, "vulkan": 7, "metal": 8, "vpi": 9,
+          "rocm": 10}
 _NAMES = {1: "cpu", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 9: "vpi", 10: "rocm"}
 _open: dict[tuple[int, int], _core.Device] = {}
 _lock = threading.Lock()
@@ -63,7 +45,7 @@ class Device:
         If the number is negative.
     """
 
-    __slots__ = ("device_type", "device_id")
+    __slots__ = "device_type", "device_id"
 
     def __init__(self, device_type, device_id=0):
         self.device_type = int(device_type)
@@ -73,14 +55,12 @@ class Device:
 
     def handle(self):
         """The engine's device, opened once per process. Raises `TVMError` saying what is missing."""
-        key = (self.device_type, self.device_id)
+        key = self.device_type, self.device_id
         with _lock:
             if key not in _open:
                 if self.device_type not in (1, 2, 4):
-                    raise TVMError(
-                        f"{self}: {_NAMES.get(self.device_type, 'this')} devices are not supported; supported are "
-                        "cpu, cuda and opencl"
-                    )
+                    raise TVMError(f"{self}: {_NAMES.get(self.device_type, 'this')} devices are not supported; "
+                                   "supported are cpu, cuda and opencl")
                 _open[key] = _core.Device(*key)
             return _open[key]
 

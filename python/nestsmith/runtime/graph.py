@@ -114,21 +114,9 @@ class GraphRuntime:
     """A network on a device. Functions are reached by name (``rt["run"]``) or as methods; users wrap it in a
     GraphModule."""
 
-    _FUNCTIONS = (
-        "set_input",
-        "set_input_zero_copy",
-        "set_output_zero_copy",
-        "run",
-        "get_output",
-        "get_input",
-        "get_num_outputs",
-        "get_num_inputs",
-        "get_input_index",
-        "get_input_info",
-        "load_params",
-        "share_params",
-        "run_from_inputs",
-    )
+    _FUNCTIONS = ("set_input", "set_input_zero_copy", "set_output_zero_copy", "run", "get_output", "get_input",
+                  "get_num_outputs", "get_num_inputs", "get_input_index", "get_input_info", "load_params",
+                  "share_params", "run_from_inputs")
 
     def __init__(self, graph_json, lib, params, device, original_names=()):
         self.lib, self.graph_json = lib, graph_json
@@ -163,9 +151,8 @@ class GraphRuntime:
             if key not in self._index:
                 hint = check.did_you_mean(key, self._index)
                 if key in self._original:
-                    hint = (
-                        "; it was a parameter of the network, but its value has become part of the compiled constants"
-                    )
+                    hint = ("; it was a parameter of the network, but its value has become part of the compiled "
+                            "constants")
                 names = [repr(n) for n in self.get_input_info()[0]]
                 listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
                 raise TVMError(f"Could not find {key!r} in the graph's inputs{hint}; there are: {listed or 'none'}")
@@ -209,9 +196,8 @@ class GraphRuntime:
             self.core.bind(entry, None)
             return
         if tuple(value.shape) != tuple(shape) or str(value.dtype) != dtype:
-            raise TVMValueError(
-                f"expected shape {tuple(shape)} and dtype {dtype}, got {tuple(value.shape)} and {value.dtype}"
-            )
+            raise TVMValueError(f"expected shape {tuple(shape)} and dtype {dtype}, got {tuple(value.shape)} and "
+                                f"{value.dtype}")
         if value.device != self.device:
             raise TVMValueError(f"the array lies on {value.device}, the network on {self.device}")
         self.core.bind(entry, value.buffer)
@@ -227,9 +213,8 @@ class GraphRuntime:
         if out is None:
             out = uninitialised(shape, dtype, self.device)
         if tuple(out.shape) != tuple(shape) or str(out.dtype) != dtype:
-            raise TVMValueError(
-                f"out has shape {tuple(out.shape)} and dtype {out.dtype}; expected {tuple(shape)} and {dtype}"
-            )
+            raise TVMValueError(f"out has shape {tuple(out.shape)} and dtype {out.dtype}; expected {tuple(shape)} and "
+                                f"{dtype}")
         if out.device == self.device:
             self.core.get(entry, out.buffer)
             return out
@@ -295,11 +280,8 @@ class GraphRuntime:
         bound = sorted(n for n in names if n in self._original and n not in self._index)
         if bound:
             listed = ", ".join(bound[:3]) + (f" and {len(bound) - 3} more" if len(bound) > 3 else "")
-            warnings.warn(
-                f"the values of {listed} became constants when the network was compiled; those of the parameter file are not used "
-                "(to change weights later, build without params=)",
-                stacklevel=4,
-            )
+            warnings.warn(f"the values of {listed} became constants when the network was compiled; those of the "
+                          "parameter file are not used (to change weights later, build without params=)", stacklevel=4)
 
     # ---- running ----
     def run(self):
@@ -417,14 +399,9 @@ class GraphExecutorFactoryModule:
         return GraphRuntime(self.graph_json_str, self.lib, self.params, dev, self.original_names)
 
     def get_function(self, name, query_imports=False):
-        table = {
-            self.libmod_name: self._create,
-            "cuda_graph_create": self._create,
-            "debug_create": lambda _name, *d: self._create(*d),
-            "get_graph_json": self.get_graph_json,
-            "get_graph_params": self.get_params,
-            "remove_params": self._without_params,
-        }
+        table = {self.libmod_name: self._create, "cuda_graph_create": self._create,
+                 "debug_create": lambda _name, *d: self._create(*d), "get_graph_json": self.get_graph_json,
+                 "get_graph_params": self.get_params, "remove_params": self._without_params}
         if not isinstance(name, str):
             raise ValueError(f"functions are named by strings, not {type(name).__name__}")
         if name not in table:
@@ -434,27 +411,19 @@ class GraphExecutorFactoryModule:
     __getitem__ = get_function
 
     def implements_function(self, name):
-        return name in (
-            self.libmod_name,
-            "cuda_graph_create",
-            "debug_create",
-            "get_graph_json",
-            "get_graph_params",
-            "remove_params",
-        )
+        return name in (self.libmod_name, "cuda_graph_create", "debug_create", "get_graph_json", "get_graph_params",
+                        "remove_params")
 
     def __reduce__(self):
         return from_bytes, (self.to_bytes(),)
 
     def _without_params(self):
-        return GraphExecutorFactoryModule(
-            self.graph_json_str, self.kernels, {}, self.libmod_name, self.target, self.original_names
-        )
+        return GraphExecutorFactoryModule(self.graph_json_str, self.kernels, {}, self.libmod_name, self.target,
+                                          self.original_names)
 
     def __iter__(self):
-        warnings.warn(
-            "unpacking (graph, lib, params) is deprecated; use the returned factory", DeprecationWarning, stacklevel=2
-        )
+        warnings.warn("unpacking (graph, lib, params) is deprecated; use the returned factory", DeprecationWarning,
+                      stacklevel=2)
         return iter((self.graph_json_str, self.lib, self.params))
 
     # ---- files ----
@@ -462,9 +431,8 @@ class GraphExecutorFactoryModule:
         """Everything needed to run the network, as bytes; as a model file with programs for several processors."""
         programs = [(name, k.source, k.manifest, self._binaries(k, levels) if levels else k.binary) for name, k in self.kernels.items()]
         params = save_param_dict(self.params)
-        return _core.container_write(
-            self.libmod_name, str(self.target), self.graph_json_str, params, programs, self.original_names, model
-        )
+        return _core.container_write(self.libmod_name, str(self.target), self.graph_json_str, params, programs,
+                                     self.original_names, model)
 
     def _binaries(self, kernel, levels):
         return tuple(compile_source(Target(level), kernel.source, kernel.name)[0] for level in levels)
@@ -513,28 +481,17 @@ class GraphExecutorFactoryModule:
             with open(part, "wb") as f:
                 f.write(data)
             text = _INCLUDE.replace("FILE", part.replace("\\", "/")).replace("SIZE", str(len(data)))
-            export_blob(
-                str(file_name),
-                {"type": "graph"},
-                text,
-                str(self.target if self.target.kind.device_type == 1 else self.target.host or ""),
-                fcompile,
-                addons,
-                workspace_dir,
-                **kwargs,
-            )
+            export_blob(str(file_name), {"type": "graph"}, text,
+                        str(self.target if self.target.kind.device_type == 1 else self.target.host or ""), fcompile,
+                        addons, workspace_dir, **kwargs)
         return str(file_name)
 
     save = export_library
 
 
 # those with more instructions first
-_LEVELS = {
-    "x86-64-v4": "llvm -mcpu=x86-64-v4",
-    "x86-64-v3": "llvm -mcpu=x86-64-v3",
-    "x86-64-v2": "llvm -mcpu=x86-64-v2",
-    "aarch64": "llvm -mtriple=aarch64-linux-gnu",
-}
+_LEVELS = {"x86-64-v4": "llvm -mcpu=x86-64-v4", "x86-64-v3": "llvm -mcpu=x86-64-v3",
+           "x86-64-v2": "llvm -mcpu=x86-64-v2", "aarch64": "llvm -mtriple=aarch64-linux-gnu"}
 _INCLUDE = r"""
 #include <stdint.h>
 __asm__(".section .rodata\n.balign 64\n.global nestsmith_graph_data\nnestsmith_graph_data:\n"
@@ -548,7 +505,7 @@ const uint64_t nestsmith_graph_size = SIZEu;
 class _Stored:
     """A program read from a file."""
 
-    __slots__ = ("name", "source", "manifest", "binary")
+    __slots__ = "name", "source", "manifest", "binary"
 
     def __init__(self, name, source, manifest, binary):
         self.name, self.source, self.manifest, self.binary = name, source, manifest, binary

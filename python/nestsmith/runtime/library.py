@@ -63,10 +63,8 @@ def seal(path):
 
 
 def _damaged(path, why):
-    return TVMValueError(
-        f"{path!r} is damaged: {why}. Copy or export it again; what changes a library afterwards (strip, patchelf) "
-        "belongs into export_library's fcompile"
-    )
+    return TVMValueError(f"{path!r} is damaged: {why}. Copy or export it again; what changes a library afterwards "
+                         "(strip, patchelf) belongs into export_library's fcompile")
 
 
 def _load(path):

@@ -23,10 +23,8 @@ from .device import device as _device
 from .ndarray import NDArray
 from .timing import BenchmarkResult, evaluator, time_calls
 
-__all__ = [
-    "Module", "OperatorModule", "LibraryModule", "SourceModule", "StaticLibrary", "BenchmarkResult", "load_module", "load_static_library",
-    "system_lib", "enabled", "register_loader",
-]  # fmt: skip
+__all__ = ["Module", "OperatorModule", "LibraryModule", "SourceModule", "StaticLibrary", "BenchmarkResult",
+           "load_module", "load_static_library", "system_lib", "enabled", "register_loader"]
 
 _DEVICE_OF_KIND = {"c": 1, "cuda": 2, "opencl": 4}
 
@@ -118,19 +116,8 @@ class Module:
             raise RuntimeError(f"a {self.type_key!r} module has no source to save; use export_library")
         pathlib.Path(file_name).write_text(text)
 
-    def time_evaluator(
-        self,
-        func_name,
-        dev,
-        number=10,
-        repeat=1,
-        min_repeat_ms=0,
-        limit_zero_time_iterations=100,
-        cooldown_interval_ms=0,
-        repeats_to_cooldown=1,
-        cache_flush_bytes=0,
-        f_preproc="",
-    ):
+    def time_evaluator(self, func_name, dev, number=10, repeat=1, min_repeat_ms=0, limit_zero_time_iterations=100,
+                       cooldown_interval_ms=0, repeats_to_cooldown=1, cache_flush_bytes=0, f_preproc=""):
         """A callable that times a function.
 
         Called with the function's arguments it runs it once, then measures `repeat` times. Networks
@@ -182,10 +169,8 @@ class Module:
                 return func.timed(args, number, flush)
             return time_calls(lambda: func(*args), dev, number, flush)
 
-        return evaluator(
-            start, block, number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms, repeats_to_cooldown,
-            cache_flush_bytes, f_preproc,
-        )  # fmt: skip
+        return evaluator(start, block, number, repeat, min_repeat_ms, limit_zero_time_iterations, cooldown_interval_ms,
+                         repeats_to_cooldown, cache_flush_bytes, f_preproc)
 
     def export_library(self, file_name, fcompile=None, *, addons=None, workspace_dir=None, **kwargs):
         """Writes the module to a library that `load_module` reads; see `OperatorModule.export_library`.
@@ -232,20 +217,15 @@ class _Operator:
         """Checks shapes and types; returns (program, buffers)."""
         want = self.manifest["args"]
         if len(args) != len(want):
-            raise TVMValueError(
-                f"{self.__name__} takes {len(want)} arrays ({', '.join(a['name'] for a in want)}), {len(args)} "
-                "were given"
-            )
+            raise TVMValueError(f"{self.__name__} takes {len(want)} arrays ({', '.join(a['name'] for a in want)}), "
+                                f"{len(args)} were given")
         for i, (a, w) in enumerate(zip(args, want)):
             if not isinstance(a, NDArray):
-                raise TypeError(
-                    f"argument {i} ({w['name']}) of {self.__name__} is {type(a).__name__}; make it an array with "
-                    "nd.array"
-                )
+                raise TypeError(f"argument {i} ({w['name']}) of {self.__name__} is {type(a).__name__}; make it an "
+                                "array with nd.array")
             if a.dtype != w["dtype"]:
-                raise TVMValueError(
-                    f"argument {i} ({w['name']}) of {self.__name__} has dtype {a.dtype}, expected {w['dtype']}"
-                )
+                raise TVMValueError(f"argument {i} ({w['name']}) of {self.__name__} has dtype {a.dtype}, expected "
+                                    f"{w['dtype']}")
             shape = tuple(w.get("shape", a.shape))
             if a.shape != shape:
                 raise TVMValueError(f"argument {i} ({w['name']}) of {self.__name__} has shape {a.shape}, expected {shape}")
@@ -396,7 +376,7 @@ def register_loader(type_name, load):
 
 
 # names of files that hold models, weights, logs: a library under such a name misleads
-_OTHERS = (".onnx", ".pt", ".pt2", ".pth", ".ckpt", ".bin", ".pb", ".tflite", ".safetensors", ".gguf", ".npz", ".npy", ".json", ".py", ".c")
+_OTHERS = ".onnx", ".pt", ".pt2", ".pth", ".ckpt", ".bin", ".pb", ".tflite", ".safetensors", ".gguf", ".npz", ".npy", ".json", ".py", ".c"
 
 
 def _check_name(file_name, fcompile):
@@ -408,15 +388,11 @@ def _check_name(file_name, fcompile):
         raise FileNotFoundError(f"cannot write {file_name!r}: there is no directory {folder}")
     suffix = os.path.splitext(re.sub(r"(\.\d+)+$", "", file_name))[1]  # without a version: libnet.so.1.2
     if fcompile is None and suffix in _OTHERS:
-        raise ValueError(
-            f"{file_name!r}: a compiled network is written as a shared library (.so) or an archive of objects (.tar), not as {suffix}; "
-            "the file would not be what its name says"
-        )
+        raise ValueError(f"{file_name!r}: a compiled network is written as a shared library (.so) or an archive of "
+                         f"objects (.tar), not as {suffix}; the file would not be what its name says")
     if fcompile is None and suffix not in ("", ".so", ".dll", ".dylib", ".tar"):
-        warnings.warn(
-            f"{file_name!r} becomes a shared library, whatever its name says: call it .so, or .tar for an archive of objects",
-            stacklevel=4,
-        )
+        warnings.warn(f"{file_name!r} becomes a shared library, whatever its name says: call it .so, or .tar for an "
+                      "archive of objects", stacklevel=4)
 
 
 def _compiled(stem, blob, source, target, fcompile, engine, own):
@@ -430,10 +406,8 @@ def _compiled(stem, blob, source, target, fcompile, engine, own):
         name = f"{library.OWN}{own}"
         also = "".join(f'extern const {t} __attribute__((weak, alias("{name}{end}")));\n'
                        for t, end in (("uint64_t nestsmith_blob_size", "_size"), ("unsigned char nestsmith_blob[]", "")))  # fmt: skip
-    text = (
-        f"{source}\n#include <stdint.h>\nconst uint64_t {name}_size = {len(described)}u;\nconst unsigned "
-        f"char {name}[] = {{\n{rows}\n}};\n{also}"
-    )
+    text = (f"{source}\n#include <stdint.h>\nconst uint64_t {name}_size = {len(described)}u;\nconst unsigned char "
+            f"{name}[] = {{\n{rows}\n}};\n{also}")
     pathlib.Path(stem + ".c").write_text(text)
     compiler = cc.compiler_for(target, fcompile)
     if compiler is None:
@@ -464,9 +438,8 @@ def _linker(target):
     return cc.cross_compiler(compiler) if compiler else cc.create_shared
 
 
-def export_blob(
-    file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, engine=None, own="", **kwargs
-):
+def export_blob(file_name, blob, source="", target="", fcompile=None, addons=None, workspace_dir=None, engine=None,
+                own="", **kwargs):
     """Compiles `source` (C) together with a blob (anything JSON can hold) into a library; see
     `OperatorModule.export_library`. engine: `source` is a program of this target of the engine; None: data alone."""
     file_name = os.fspath(file_name)

@@ -10,9 +10,8 @@ from nestsmith.numerics import stored
 from .device import Device, cpu
 from .device import device as _device
 
-__all__ = [
-    "NDArray", "array", "empty", "from_dlpack", "numpyasarray", "device", "context", "cpu", "cuda", "gpu", "opencl",
-]  # fmt: skip
+__all__ = ["NDArray", "array", "empty", "from_dlpack", "numpyasarray", "device", "context", "cpu", "cuda", "gpu",
+           "opencl"]
 
 from .device import context, cuda, gpu, opencl  # noqa: E402
 
@@ -44,7 +43,7 @@ def _check_dtype(dtype):
 
 def _check_shape(shape):
     if isinstance(shape, (int, np.integer)):
-        shape = (shape,)
+        shape = shape,
     out = tuple(int(s) for s in shape)
     if any(s < 0 for s in out):
         raise ValueError(f"shape {out} has a negative extent")
@@ -54,7 +53,7 @@ def _check_shape(shape):
 class NDArray:
     """An array on a device: compact, row-major. Made with `array`, `empty` or `from_dlpack`."""
 
-    __slots__ = ("_buffer", "shape", "dtype", "device", "__weakref__")
+    __slots__ = "_buffer", "shape", "dtype", "device", "__weakref__"
 
     def __init__(self, buffer, shape, dtype, device):
         self._buffer = buffer
@@ -138,9 +137,8 @@ class NDArray:
 
     def __setitem__(self, index, value):
         if not (isinstance(index, slice) and index == slice(None)):
-            raise ValueError(
-                "only the whole array can be assigned, as in x[:] = value; copy with numpy() to change a part"
-            )
+            raise ValueError("only the whole array can be assigned, as in x[:] = value; copy with numpy() to change a "
+                             "part")
         if isinstance(value, (int, float, bool, np.generic)):
             value = np.full(self.shape, value)
         self.copyfrom(value)

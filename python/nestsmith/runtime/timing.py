@@ -28,10 +28,8 @@ class BenchmarkResult:
         self.median, self.min, self.max = float(np.median(values)), float(values.min()), float(values.max())
 
     def __repr__(self):
-        return (
-            f"BenchmarkResult(min={self.min}, mean={self.mean}, median={self.median}, max={self.max}, std={self.std}, "
-            f"results={self.results})"
-        )
+        return (f"BenchmarkResult(min={self.min}, mean={self.mean}, median={self.median}, max={self.max}, "
+                f"std={self.std}, results={self.results})")
 
     def __str__(self):
         head = " ".join(f"{t:^12}" for t in ("mean (ms)", "median (ms)", "max (ms)", "min (ms)", "std (ms)"))
@@ -51,18 +49,8 @@ def _preparation(f_preproc):
     return False, found
 
 
-def evaluator(
-    start,
-    block,
-    number=10,
-    repeat=1,
-    min_repeat_ms=0,
-    limit_zero_time_iterations=100,
-    cooldown_interval_ms=0,
-    repeats_to_cooldown=1,
-    cache_flush_bytes=0,
-    f_preproc="",
-):
+def evaluator(start, block, number=10, repeat=1, min_repeat_ms=0, limit_zero_time_iterations=100,
+              cooldown_interval_ms=0, repeats_to_cooldown=1, cache_flush_bytes=0, f_preproc=""):
     """A callable that times something and returns a `BenchmarkResult`.
 
     Parameters

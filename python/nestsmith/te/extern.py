@@ -110,8 +110,7 @@ def _stand_in(name, shapes, dtypes, inputs, attrs, tag, rows):
     if same and axes:
         reducer = _op.comm_reducer(
             (lambda x, y: [a + b for a, b in zip(x, y)]) if len(dtypes) > 1 else (lambda x, y: x + y),
-            (lambda *t: [const(0, d) for d in t]) if len(dtypes) > 1 else (lambda t: const(0, t)),
-            "extern",
+            (lambda *t: [const(0, d) for d in t]) if len(dtypes) > 1 else (lambda t: const(0, t)), "extern",
         )
         values = [total(d) for d in dtypes]
         made = compute(shapes[0], lambda *_: reducer(tuple(values) if len(values) > 1 else values[0], axis=axes), name, tag, attrs)
@@ -124,9 +123,8 @@ def _stand_in(name, shapes, dtypes, inputs, attrs, tag, rows):
     return [one(s, d) for s, d in zip(shapes, dtypes)]
 
 
-def extern(
-    shape, inputs, fcompute, name="extern", dtype=None, in_buffers=None, out_buffers=None, tag="", attrs=None, rows=None
-):  # fmt: skip
+def extern(shape, inputs, fcompute, name="extern", dtype=None, in_buffers=None, out_buffers=None, tag="", attrs=None,
+           rows=None):
     """Tensors that statements compute.
 
     Parameters
@@ -192,8 +190,7 @@ def extern_primfunc(input_tensors, primfunc, **kwargs):
     buffers = [primfunc.buffer_map[p] for p in primfunc.params if p in primfunc.buffer_map]
     ins, outs = buffers[: len(input_tensors)], buffers[len(input_tensors) :]
     shapes = [tuple(b.shape) for b in outs]
-    return extern(
-        shapes, input_tensors, lambda i, o: primfunc.body, in_buffers=ins, out_buffers=outs, dtype=[b.dtype for b in outs], **kwargs
-    )
+    return extern(shapes, input_tensors, lambda i, o: primfunc.body, in_buffers=ins, out_buffers=outs,
+                  dtype=[b.dtype for b in outs], **kwargs)
 
 

@@ -67,14 +67,11 @@ class Scan:
         new = {t: placeholder(t.shape, t.dtype, t.op.name) for t in [*self.state_placeholder, *self.outer]}
         members = {}
         for op in self.inner:
-            axes = [
-                _core.expr_iter_var(op.axis[0].var, self.scan_axis.var, const(1, op.axis[0].var.dtype), 0, None),
-                *list(op.axis)[1:],
-            ]
+            axes = [_core.expr_iter_var(op.axis[0].var, self.scan_axis.var, const(1, op.axis[0].var.dtype), 0, None),
+                    *list(op.axis)[1:]]
             if hash(op.axis[0].var) == hash(self.scan_axis.var):
-                axes[0] = _core.expr_iter_var(
-                    op.axis[0].var.name, self.scan_axis.var, const(1, op.axis[0].var.dtype), 0, None
-                )
+                axes[0] = _core.expr_iter_var(op.axis[0].var.name, self.scan_axis.var, const(1, op.axis[0].var.dtype),
+                                              0, None)
             old = list(op.input_tensors)
             values = [[op.axis[0].var], [axes[0].var]] if axes[0].var is not op.axis[0].var else [[], []]
             bodies = [_core.expr_substitute(b, *values, old, [new.get(t, t) for t in old]) for b in op.expressions]
@@ -147,28 +144,18 @@ def scan(init, update, state_placeholder, inputs=None, name="scan", tag="", attr
     """
     init, update, state = (list(x) if isinstance(x, (list, tuple)) else [x] for x in (init, update, state_placeholder))
     if not len(init) == len(update) == len(state):
-        raise ValueError(
-            f"init, update, state_placeholder must have same length, not {len(init)}, {len(update)} and {len(state)}"
-        )
+        raise ValueError(f"init, update, state_placeholder must have same length, not {len(init)}, {len(update)} and "
+                         f"{len(state)}")
     for i, u, s in zip(init, update, state):
         if len(u.shape) != len(s.shape) or len(i.shape) != len(s.shape) or u.op.is_placeholder:
-            raise ValueError(
-                f"scan '{name}': init {i}, update {u} and state {s} must have the same number of dimensions, update be a te.compute"
-            )
+            raise ValueError(f"scan '{name}': init {i}, update {u} and state {s} must have the same number of "
+                             "dimensions, update be a te.compute")
     record = Scan(init, update, state, None)
     if any(u.op not in record.inner for u in update):
         raise ValueError(f"scan '{name}': an update does not read its state; use te.compute")
     record.inputs = [inputs] if isinstance(inputs, _core.Tensor) else list(inputs or record.outer)
-    made = extern(
-        [tuple(s.shape) for s in state],
-        [*init, *record.outer],
-        record.statement,
-        name,
-        [s.dtype for s in state],
-        tag=tag,
-        attrs=attrs,
-        rows=record.rows(),
-    )
+    made = extern([tuple(s.shape) for s in state], [*init, *record.outer], record.statement, name,
+                  [s.dtype for s in state], tag=tag, attrs=attrs, rows=record.rows())
     made = made if isinstance(made, list) else [made]
     extern_of(made[0].op).scan = record
     return made[0] if len(made) == 1 else made

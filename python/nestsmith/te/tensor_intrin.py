@@ -45,10 +45,8 @@ class TensorIntrin:
         slices = [a for a in args if isinstance(a, (_core.TensorSlice, _core.Tensor))]
         scalars = [a for a in args if not isinstance(a, (_core.TensorSlice, _core.Tensor))]
         if len(slices) != len(self.inputs) or len(scalars) != len(self.scalar_params):
-            raise ValueError(
-                f"tensor intrinsic {self.name} takes {len(self.inputs)} slices of tensors and {len(self.scalar_params)} scalars, "
-                f"{len(slices)} and {len(scalars)} were given"
-            )
+            raise ValueError(f"tensor intrinsic {self.name} takes {len(self.inputs)} slices of tensors and "
+                             f"{len(self.scalar_params)} scalars, {len(slices)} and {len(scalars)} were given")
         return TensorIntrinCall(self.given(scalars) if scalars else self, [(s.tensor, list(s.indices)) for s in slices], reduce_axis)
 
     def given(self, scalars):

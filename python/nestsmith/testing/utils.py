@@ -247,11 +247,10 @@ for _name, _check in {
 }.items():  # fmt: skip
     Feature(_name, run_time_check=_check)
     globals()[f"requires_{_name}"] = Feature.all[_name]
-for _name in (
-    "cudnn", "cublas", "nvptx", "vulkan", "metal", "rocm", "mps", "hexagon", "micro", "ethosn", "ethosu", "corstone300", "cmsisnn", "libtorch",
-    "vitis_ai", "openclml", "cutlass", "matrixcore", "hipblas", "rocblas", "dnnl", "coreml", "tensorrt", "openblas", "avx512", "cascadelake",
-    "skylake_avx512", "nnapi", "opencl_vulkan", "adreno_opencl_vulkan",
-):  # fmt: skip
+for _name in ("cudnn", "cublas", "nvptx", "vulkan", "metal", "rocm", "mps", "hexagon", "micro", "ethosn", "ethosu",
+              "corstone300", "cmsisnn", "libtorch", "vitis_ai", "openclml", "cutlass", "matrixcore", "hipblas",
+              "rocblas", "dnnl", "coreml", "tensorrt", "openblas", "avx512", "cascadelake", "skylake_avx512", "nnapi",
+              "opencl_vulkan", "adreno_opencl_vulkan"):
     Feature(_name, f"{_name}, which this package does not use", compile_time_check=lambda: False)
     globals()[f"requires_{_name}"] = Feature.all[_name]
 uses_gpu = Feature("uses_gpu", compile_time_check=lambda: True)
@@ -289,7 +288,7 @@ def requires_nvcc_version(major_version, minor_version=0, release_version=0):
         here = tuple(map(int, importlib.import_module("nestsmith.contrib.nvcc").get_cuda_version().split(".")))
     except RuntimeError:
         here = ()
-    wanted = (major_version, minor_version, release_version)
+    wanted = major_version, minor_version, release_version
     return _pytest().mark.skipif(here < wanted[: len(here) or 1], reason=f"needs CUDA {'.'.join(map(str, wanted))}")
 
 

@@ -179,10 +179,8 @@ def _of_load(e):
 setattr(_core.Expr, "buffer", property(_of_load, doc="The buffer of a load."))  # noqa: B010
 
 
-def decl_buffer(
-    shape, dtype=None, name="buffer", data=None, strides=None, elem_offset=None, scope="", data_alignment=-1, offset_factor=0,
-    buffer_type="", axis_separators=None, span=None,
-):  # fmt: skip
+def decl_buffer(shape, dtype=None, name="buffer", data=None, strides=None, elem_offset=None, scope="",
+                data_alignment=-1, offset_factor=0, buffer_type="", axis_separators=None, span=None):
     """A new :class:`Buffer`.
 
     Parameters
@@ -210,5 +208,5 @@ def decl_buffer(
 
 @structure.rule(Buffer)
 def _buffer(b):
-    parts = (("data", b.data), *(("shape", s) for s in b.shape), *(("strides", s) for s in b.strides), ("elem_offset", b.elem_offset))
+    parts = ("data", b.data), *(("shape", s) for s in b.shape), *(("strides", s) for s in b.strides), ("elem_offset", b.elem_offset)
     return structure.Node(("Buffer", b.dtype, b.scope()), parts, shared=True)

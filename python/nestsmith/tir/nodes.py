@@ -9,11 +9,9 @@ from __future__ import annotations
 from .. import _core, error, structure
 from .._core import Expr
 
-__all__ = [
-    "EQ", "GE", "GT", "LE", "LT", "NE", "Add", "And", "Broadcast", "Call", "Cast", "CommReducer", "Div", "FloatImm", "FloorDiv", "FloorMod",
-    "IntImm", "IterVar", "Let", "Max", "Min", "Mod", "Mul", "Not", "Or", "PrimExpr", "ProducerLoad", "Ramp", "Reduce", "Select", "StringImm",
-    "Sub", "Var",
-]  # fmt: skip
+__all__ = ["EQ", "GE", "GT", "LE", "LT", "NE", "Add", "And", "Broadcast", "Call", "Cast", "CommReducer", "Div",
+           "FloatImm", "FloorDiv", "FloorMod", "IntImm", "IterVar", "Let", "Max", "Min", "Mod", "Mul", "Not", "Or",
+           "PrimExpr", "ProducerLoad", "Ramp", "Reduce", "Select", "StringImm", "Sub", "Var"]
 
 PrimExpr = Expr
 
@@ -48,11 +46,9 @@ EQ, NE, LT, LE, GT, GE = (_binary(k) for k in ("EQ", "NE", "LT", "LE", "GT", "GE
 And, Or = (_binary(k) for k in ("And", "Or"))
 
 Not = _node("Not", lambda a: _core.expr_not(a), "Logical negation.")
-Select = _node(
-    "Select",
-    lambda condition, true_value, false_value: _core.expr_select(condition, true_value, false_value),
-    "``condition ? true_value : false_value`` where both sides are evaluated; never folded.",
-)
+Select = _node("Select",
+               lambda condition, true_value, false_value: _core.expr_select(condition, true_value, false_value),
+               "``condition ? true_value : false_value`` where both sides are evaluated; never folded.")
 Cast = _node("Cast", lambda dtype, value: _core.expr_cast(dtype, value), "``value`` converted to ``dtype``.")
 Let = _node("Let", lambda var, value, body: _core.expr_let(var, value, body), "``body`` with ``var`` bound to ``value``.")
 
@@ -151,12 +147,8 @@ IterVar = _Iterator(
 POINTERS: dict = {}  # name of a class of types -> what makes a variable of such a type
 
 
-Var = _Variable(
-    "Var",
-    (),
-    {"kinds": ("Var",), "make": staticmethod(_variable),
-     "__doc__": "A variable.", "__module__": __name__},
-)  # fmt: skip
+Var = _Variable("Var", (),
+                {"kinds": ("Var",), "make": staticmethod(_variable), "__doc__": "A variable.", "__module__": __name__})
 
 
 class CallOp(str):
@@ -194,7 +186,7 @@ class CommReducer:
         self.lhs, self.rhs, self.result, self.identity_element = lhs, rhs, result, identity_element
 
 
-_COMPARED = ("EQ", "NE", "LT", "LE", "GT", "GE")
+_COMPARED = "EQ", "NE", "LT", "LE", "GT", "GE"
 _attribute("op", ("Call",), lambda e: CallOp(e.symbol), "The intrinsic that is called.")
 _attribute("condition", ("Select", "Reduce"), lambda e: e.args[0] if e.kind == "Select" else e.symbol["condition"], "Condition.")
 _attribute("true_value", ("Select",), lambda e: e.args[1], "Value where the condition holds.")
@@ -208,9 +200,8 @@ _attribute("axis", ("Reduce",), _reduction("axis"), "The axes reduced over.")
 _attribute("source", ("Reduce",), _reduction("source"), "What is reduced.")
 _attribute("init", ("Reduce",), _reduction("init"), "First values; none: the identity.")
 _attribute("value_index", ("Reduce",), _reduction("value_index"), "Which result of a reduction of tuples.")
-_attribute(
-    "combiner", ("Reduce",), lambda e: CommReducer(*([c[k] for c in e.symbol["combiner"]] for k in range(4))), "How it combines."
-)
+_attribute("combiner", ("Reduce",), lambda e: CommReducer(*([c[k] for c in e.symbol["combiner"]] for k in range(4))),
+           "How it combines.")
 _attribute("body", ("Let",), lambda e: e.args[1], "What the binding holds for.")
 
 
@@ -229,11 +220,11 @@ def _expression(e):
         s = e.symbol
         vs = [v for c in s["combiner"] for v in c[:2]]
         parts = [p for c in s["combiner"] for p in c[2:]] + [v for a in s["axis"] for v in (a.min, a.extent)]
-        all_parts = (*parts, *s["source"], *s["init"], s["condition"], s["value_index"])
+        all_parts = *parts, *s["source"], *s["init"], s["condition"], s["value_index"]
         return structure.Node((kind, dtype), tuple(("part", p) for p in all_parts), binds=(*vs, *(a.var for a in s["axis"])))
     if kind == "BufferLoad":
         return structure.Node((kind, dtype), (("buffer", e.buffer), *(("indices", i) for i in e.args)))
-    head = (kind, dtype, e.symbol if kind == "Call" else "")
+    head = kind, dtype, e.symbol if kind == "Call" else ""
     if kind == "Let":
         return structure.Node(head, (("value", e.args[0]), ("body", e.args[1])))
     return structure.Node(head, tuple((f"args[{i}]", a) for i, a in enumerate(e.args)))

@@ -11,18 +11,16 @@ from .expr import const
 from .nodes import EQ, Call, Not
 from .stmt import OpaqueCall
 
-__all__ = [
-    "Reducer", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
-    "add", "address_of", "bitwise_not", "bitwise_or", "call_cpacked", "call_extern", "call_intrin", "call_llvm_intrin",
-    "call_llvm_pure_intrin", "call_packed", "call_pure_extern", "isnullptr", "multiply", "ret", "subtract", "bitwise_xor",
-    "ceil", "ceildiv", "check_index", "clz", "comm_reducer", "copysign", "cos", "cosh",
-    "div", "erf", "erfc", "exp", "exp2", "exp10", "expm1", "floor", "floordiv", "floormod", "fmod", "hypot", "if_then_else",
-    "indexdiv", "indexmod", "infinity", "isfinite", "isinf", "isnan", "kept_number", "ldexp", "likely", "log", "log1p", "log2",
-    "log10", "max", "max_value", "min", "min_value", "nearbyint", "neutral_of_max", "neutral_of_min", "nextafter",
-    "popcount", "pow", "power", "q_multiply_shift", "q_multiply_shift_per_axis", "reinterpret", "round", "round_tf32", "rsqrt",
-    "shift_left", "shift_right", "sigmoid", "sin",
-    "sinh", "sqrt", "sum", "tan", "tanh", "trunc", "truncdiv", "truncmod",
-]  # fmt: skip
+__all__ = ["Reducer", "abs", "acos", "acosh", "all", "any", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
+           "add", "address_of", "bitwise_not", "bitwise_or", "call_cpacked", "call_extern", "call_intrin",
+           "call_llvm_intrin", "call_llvm_pure_intrin", "call_packed", "call_pure_extern", "isnullptr", "multiply",
+           "ret", "subtract", "bitwise_xor", "ceil", "ceildiv", "check_index", "clz", "comm_reducer", "copysign", "cos",
+           "cosh", "div", "erf", "erfc", "exp", "exp2", "exp10", "expm1", "floor", "floordiv", "floormod", "fmod",
+           "hypot", "if_then_else", "indexdiv", "indexmod", "infinity", "isfinite", "isinf", "isnan", "kept_number",
+           "ldexp", "likely", "log", "log1p", "log2", "log10", "max", "max_value", "min", "min_value", "nearbyint",
+           "neutral_of_max", "neutral_of_min", "nextafter", "popcount", "pow", "power", "q_multiply_shift",
+           "q_multiply_shift_per_axis", "reinterpret", "round", "round_tf32", "rsqrt", "shift_left", "shift_right",
+           "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh", "trunc", "truncdiv", "truncmod"]
 
 
 def _make_unary(name):
@@ -310,7 +308,7 @@ def call_intrin(dtype, func_name, *args, span=None):
 
 
 # Functions of C's library that are intrinsics here.
-_FUNCTIONS = ("exp", "log", "sqrt", "sin", "cos", "tan", "tanh", "floor", "ceil", "round", "pow", "fmod", "erf")
+_FUNCTIONS = "exp", "log", "sqrt", "sin", "cos", "tan", "tanh", "floor", "ceil", "round", "pow", "fmod", "erf"
 _LIBRARY = {f"{f}{s}": f for f in _FUNCTIONS for s in ("", "f")}
 
 

@@ -11,11 +11,9 @@ from .. import _core, structure
 from .buffer import ADDRESS, Buffer, PointerType, PrimType, buffer_behind, buffer_numbered, pointer
 from .expr import const
 
-__all__ = [
-    "Allocate", "AssertStmt", "AttrStmt", "BufferRealize", "BufferStore", "DeclBuffer", "Evaluate", "For", "ForKind", "IfThenElse", "LetStmt",
-    "Prefetch", "PrimFunc", "ProducerRealize", "ProducerStore", "SeqStmt", "Stmt", "While", "engine_form", "function_of", "of_engine_form",
-    "stmt_list", "stmt_seq",
-]  # fmt: skip
+__all__ = ["Allocate", "AssertStmt", "AttrStmt", "BufferRealize", "BufferStore", "DeclBuffer", "Evaluate", "For",
+           "ForKind", "IfThenElse", "LetStmt", "Prefetch", "PrimFunc", "ProducerRealize", "ProducerStore", "SeqStmt",
+           "Stmt", "While", "engine_form", "function_of", "of_engine_form", "stmt_list", "stmt_seq"]
 
 
 class ForKind(enum.IntEnum):
@@ -95,7 +93,7 @@ class _Name(str):
 class Evaluate(Stmt):
     """An expression that is evaluated for its effect."""
 
-    parts = ("value*",)
+    parts = "value*",
 
     def head(self):
         return str(self.value)
@@ -113,7 +111,7 @@ class LetStmt(Stmt):
 class AssertStmt(Stmt):
     """``body``, if a condition holds."""
 
-    parts = ("condition*", "message", "body")
+    parts = "condition*", "message", "body"
 
     def head(self):
         return f"assert {self.condition}, {self.message}"
@@ -131,7 +129,7 @@ class For(Stmt):
 class While(Stmt):
     """``body`` as long as a condition holds."""
 
-    parts = ("condition*", "body")
+    parts = "condition*", "body"
 
     def head(self):
         return f"while {self.condition}"
@@ -140,7 +138,7 @@ class While(Stmt):
 class BufferStore(Stmt):
     """An element of a buffer is set: ``BufferStore(buffer, value, indices)``."""
 
-    parts = ("buffer", "value*", "indices", "predicate=")
+    parts = "buffer", "value*", "indices", "predicate="
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -157,19 +155,19 @@ class BufferStore(Stmt):
 class BufferRealize(Stmt):
     """``body`` with a part of a buffer there."""
 
-    parts = ("buffer", "bounds", "condition*", "body")
+    parts = "buffer", "bounds", "condition*", "body"
 
 
 class ProducerStore(Stmt):
     """An element of a tensor is set."""
 
-    parts = ("producer", "value*", "indices")
+    parts = "producer", "value*", "indices"
 
 
 class ProducerRealize(Stmt):
     """``body`` with a part of a tensor there."""
 
-    parts = ("producer", "bounds", "condition*", "body", "storage_scope=")
+    parts = "producer", "bounds", "condition*", "body", "storage_scope="
 
 
 class Allocate(Stmt):
@@ -188,13 +186,13 @@ class Allocate(Stmt):
 class DeclBuffer(Stmt):
     """``body`` in which a buffer is used."""
 
-    parts = ("buffer", "body")
+    parts = "buffer", "body"
 
 
 class AttrStmt(Stmt):
     """``body`` with something noted of it."""
 
-    parts = ("node", "attr_key", "value*", "body")
+    parts = "node", "attr_key", "value*", "body"
 
     def head(self):
         return f"attr [{self.node}] {self.attr_key} = {self.value}"
@@ -203,7 +201,7 @@ class AttrStmt(Stmt):
 class SeqStmt(Stmt):
     """Statements one after the other; the lists among them are taken apart."""
 
-    parts = ("seq",)
+    parts = "seq",
 
     def __init__(self, seq, span=None):
         super().__init__([s for x in seq for s in (x.seq if isinstance(x, SeqStmt) else [x])])
@@ -221,7 +219,7 @@ class SeqStmt(Stmt):
 class IfThenElse(Stmt):
     """``then_case`` where a condition holds, else ``else_case`` (or None)."""
 
-    parts = ("condition*", "then_case", "else_case=")
+    parts = "condition*", "then_case", "else_case="
 
     def text(self, indent=0):
         pad = "    " * indent
@@ -232,7 +230,7 @@ class IfThenElse(Stmt):
 class Prefetch(Stmt):
     """A hint that a part of a buffer is wanted soon."""
 
-    parts = ("buffer", "bounds")
+    parts = "buffer", "bounds"
 
 
 def stmt_seq(*args):
@@ -343,11 +341,11 @@ def _argument(a):
         buffer, index = (load, [0] * len(load.shape)) if isinstance(load, Buffer) else (load.buffer, list(load.args))
         if offset is not None and index:
             index[-1] = index[-1] + offset
-        return (buffer.number, index)
+        return buffer.number, index
     if isinstance(a, _core.Var) and a.dtype == "handle" and buffer_behind(a) is not None:
         a = buffer_behind(a)
     if isinstance(a, Buffer):
-        return (a.number, [0] * len(a.shape))
+        return a.number, [0] * len(a.shape)
     if isinstance(a, OpaqueCall):
         raise ValueError(f"{a} is an argument of a call; give it a statement of its own")
     return a if isinstance(a, str) else const(a)
@@ -362,30 +360,30 @@ def engine_form(s):
     Raises ValueError for a statement that programs cannot have.
     """
     if isinstance(s, SeqStmt):
-        return ("seq", *map(engine_form, s.seq))
+        return "seq", *map(engine_form, s.seq)
     if isinstance(s, For):
         kind = ForKind(s.kind)
         word = getattr(s.thread_binding, "thread_tag", None) if kind == ForKind.THREAD_BINDING else _WORDS[kind]
-        return ("for", s.loop_var, s.min, s.extent, word, engine_form(s.body))
+        return "for", s.loop_var, s.min, s.extent, word, engine_form(s.body)
     if isinstance(s, IfThenElse):
-        return ("if", s.condition, engine_form(s.then_case), None if s.else_case is None else engine_form(s.else_case))
+        return "if", s.condition, engine_form(s.then_case), None if s.else_case is None else engine_form(s.else_case)
     if isinstance(s, LetStmt):
-        return ("let", s.var, s.value, engine_form(s.body))
+        return "let", s.var, s.value, engine_form(s.body)
     if isinstance(s, Allocate):
         used: dict = {}
         _numbers(s.body, s.buffer_var, used)
         body = engine_form(s.body)
         for n in used:
-            body = ("alloc", n, body)
+            body = "alloc", n, body
         return body
     if isinstance(s, BufferStore):
-        return ("store", s.buffer.number, s.value, s.indices)
+        return "store", s.buffer.number, s.value, s.indices
     if isinstance(s, (AttrStmt, DeclBuffer, AssertStmt, BufferRealize)):
         return engine_form(s.body)
     if isinstance(s, Evaluate) and isinstance(s.value, _core.Expr):
-        return ("eval", s.value)
+        return "eval", s.value
     if isinstance(s, Evaluate):
-        return ("call", str(s.value.op).removeprefix("tir."), s.value.dtype or "int32", tuple(map(_argument, s.value.args)))
+        return "call", str(s.value.op).removeprefix("tir."), s.value.dtype or "int32", tuple(map(_argument, s.value.args))
     raise ValueError(f"programs cannot have a {type(s).__name__}")
 
 

@@ -70,7 +70,7 @@ class CostModel:
         number, states, costs, task_of = {}, {}, [], []
         for k, (inp, res) in enumerate(zip(inputs, results)):
             inp = recover_measure_input(inp, rebuild_state=True)
-            key = (inp.task.workload_key, str(inp.task.target))
+            key = inp.task.workload_key, str(inp.task.target)
             task_of.append(number.setdefault(key, len(number)))
             states.setdefault(key, (inp.task, []))[1].append((k, inp.state))
             costs.append(seconds_of(res))
@@ -118,9 +118,7 @@ class RandomModel(CostModel):
 
     def predict(self, task, states):
         policy, rnd = task.engine_policy(), self._random
-        return [
-            rnd.random() if policy.facts(_bounded(task, s))["invalid"] is None else -math.inf for s in states
-        ]
+        return [rnd.random() if policy.facts(_bounded(task, s))["invalid"] is None else -math.inf for s in states]
 
 
 class PythonBasedModel(CostModel):
@@ -142,10 +140,8 @@ def _scores(model, values, n):
         raise ValueError(f"{what} returned {len(scores)} scores for {n} states; it must return one number for each")
     wrong = [i for i, v in enumerate(scores) if math.isnan(v) or v == math.inf]
     if wrong:
-        raise ValueError(
-            f"{what} returned {scores[wrong[0]]} for {len(wrong)} of {n} states, the first is number {wrong[0]}; "
-            "scores are finite, or -inf for a state that cannot be built"
-        )
+        raise ValueError(f"{what} returned {scores[wrong[0]]} for {len(wrong)} of {n} states, the first is number "
+                         f"{wrong[0]}; scores are finite, or -inf for a state that cannot be built")
     return scores
 
 

@@ -26,7 +26,7 @@ __all__ = ["Builder", "EngineRunner", "LocalBuilder", "LocalRunner", "Runner", "
 
 logger = logging.getLogger("autotvm")
 
-CHECKS = ("off", "best", "all")
+CHECKS = "off", "best", "all"
 REMOTE = ("RPCRunner", "check_remote", "default_module_loader", "request_remote")  # these need the extra `cluster`
 
 
@@ -204,10 +204,9 @@ class EngineRunner(Runner):
     @ref_input.setter
     def ref_input(self, value):
         if value is not None:
-            warnings.warn(
-                "measuring uses the given inputs: be sure that they fit the operator in every configuration; templates that change "
-                "layouts take arrays of other shapes", RuntimeWarning, stacklevel=2,
-            )  # fmt: skip
+            warnings.warn("measuring uses the given inputs: be sure that they fit the operator in every "
+                          "configuration; templates that change layouts take arrays of other shapes", RuntimeWarning,
+                          stacklevel=2)
         self._ref_input = None if value is None else list(value)
 
     def remote_kwargs(self):
@@ -286,25 +285,12 @@ class LocalRunner(EngineRunner):
         If a word is unknown or a number too small.
     """
 
-    def __init__(
-        self,
-        timeout=10,
-        number=4,
-        repeat=3,
-        min_repeat_ms=0,
-        cooldown_interval=0.0,
-        enable_cpu_cache_flush=False,
-        module_loader=None,
-        device=0,
-        check="best",
-        mode="auto",
-        l2="mixed",
-        busy=None,
-    ):
+    def __init__(self, timeout=10, number=4, repeat=3, min_repeat_ms=0, cooldown_interval=0.0,
+                 enable_cpu_cache_flush=False, module_loader=None, device=0, check="best", mode="auto", l2="mixed",
+                 busy=None):
         super().__init__(
-            engine.LocalRunner(
-                timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode, l2, busy
-            ),
+            engine.LocalRunner(timeout, number, repeat, min_repeat_ms, cooldown_interval, enable_cpu_cache_flush,
+                               device, mode, l2, busy),
             check,
             module_loader=module_loader,
         )

@@ -57,10 +57,8 @@ def limits_of(target):
         return {}
     hw = HardwareParams(target=target)
     return {
-        "check_gpu": {
-            "max_threads_per_block": hw.max_threads_per_block,
-            "max_shared_memory_per_block": hw.max_shared_memory_per_block,
-        }
+        "check_gpu": {"max_threads_per_block": hw.max_threads_per_block,
+                      "max_shared_memory_per_block": hw.max_shared_memory_per_block}
     }
 
 
@@ -104,10 +102,8 @@ class Programs:
     def __init__(self, task, limits=None, inputs=None):
         self.task, self._tasks, self._inputs = task, {}, inputs
         known = {k: int(v) for k, v in (limits or {}).items() if k.startswith("max_") and k in FIELDS}
-        own = {
-            "max_vthread_extent": HAND_VTHREADS, "vector_unit_bytes": hand_vector_bytes(task.target),
-            "max_local_memory_per_block": HAND_LOCAL_BYTES,
-        }  # fmt: skip
+        own = {"max_vthread_extent": HAND_VTHREADS, "vector_unit_bytes": hand_vector_bytes(task.target),
+               "max_local_memory_per_block": HAND_LOCAL_BYTES}
         self._hardware = HardwareParams(target=task.target, **{**own, **known})
         self._key = json.dumps([task.name, task.args], default=str)
 
@@ -125,10 +121,8 @@ class Programs:
         key = dag.workload_key()
         if key not in self._tasks:
             dag.detach()
-            self._tasks[key] = SearchTask(
-                compute_dag=dag, workload_key=self._key, target=inp.target, hardware_params=self._hardware,
-                layout_rewrite_option=0, desc=self.task.name,
-            )  # fmt: skip
+            self._tasks[key] = SearchTask(compute_dag=dag, workload_key=self._key, target=inp.target,
+                                          hardware_params=self._hardware, layout_rewrite_option=0, desc=self.task.name)
             self._tasks[key].given_inputs = self._inputs
         return key, core_state(state).steps()
 

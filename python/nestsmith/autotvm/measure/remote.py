@@ -74,31 +74,12 @@ class RPCRunner(EngineRunner):
 
     overlaps = True
 
-    def __init__(
-        self,
-        key,
-        host=None,
-        port=None,
-        priority=1,
-        timeout=10,
-        n_parallel=None,
-        number=4,
-        repeat=3,
-        min_repeat_ms=0,
-        cooldown_interval=0.1,
-        enable_cpu_cache_flush=False,
-        module_loader=None,
-        device=0,
-        check="best",
-        mode="auto",
-        l2="mixed",
-        busy=None,
-        tls_dir=None,
-    ):
-        engine = EngineRPCRunner(
-            key, host, port, priority, n_parallel or cores(), timeout, number, repeat, min_repeat_ms, cooldown_interval,
-            enable_cpu_cache_flush, device, mode, l2, busy, tls_dir,
-        )  # fmt: skip
+    def __init__(self, key, host=None, port=None, priority=1, timeout=10, n_parallel=None, number=4, repeat=3,
+                 min_repeat_ms=0, cooldown_interval=0.1, enable_cpu_cache_flush=False, module_loader=None, device=0,
+                 check="best", mode="auto", l2="mixed", busy=None, tls_dir=None):
+        engine = EngineRPCRunner(key, host, port, priority, n_parallel or cores(), timeout, number, repeat,
+                                 min_repeat_ms, cooldown_interval, enable_cpu_cache_flush, device, mode, l2, busy,
+                                 tls_dir)
         super().__init__(engine, check, engine.n_parallel, module_loader)
         self._limits = {}
         for name in ("key", "host", "port", "priority"):

@@ -131,10 +131,8 @@ class FallbackContext(DispatchContext):
         key = str(target), workload
         if key not in self.memory:
             if not GLOBAL_SCOPE.silent:
-                self.warn_once(
-                    f"Cannot find config for target={target}, workload={workload}. A fallback configuration is used, which "
-                    "may bring great performance regression."
-                )
+                self.warn_once(f"Cannot find config for target={target}, workload={workload}. A fallback configuration "
+                               "is used, which may bring great performance regression.")
             self.memory[key] = FallbackConfigEntity()
         return self.memory[key]
 

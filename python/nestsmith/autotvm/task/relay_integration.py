@@ -206,12 +206,8 @@ class _Recorded(schedules.Templates):
         tunable = [(f, used) for f, used in functions if _tunable(f, target)]
         missing = sum(not used for _, used in tunable)
         if missing and not GLOBAL_SCOPE.silent:
-            logger.warning(
-                "%d of %d tunable operators have no record for this target and get default schedules; "
-                "autotvm.task.extract_from_program lists their tasks",
-                missing,
-                len(tunable),
-            )
+            logger.warning("%d of %d tunable operators have no record for this target and get default schedules; "
+                           "autotvm.task.extract_from_program lists their tasks", missing, len(tunable))
 
 
 schedules.install(_Recorded())

@@ -30,11 +30,9 @@ from ...tir import IterVar
 from ...tir.expr import Expr, as_const_int
 from .entity import AnnotateEntity, OtherOption, OtherOptionEntity, ReorderEntity, SplitEntity
 
-__all__ = [
-    "AnnotateEntity", "AnnotateSpace", "Axis", "ConfigEntity", "ConfigSpace", "FallbackConfigEntity", "InstantiationError", "OtherOption",
-    "OtherOptionEntity", "OtherOptionSpace", "ReorderEntity", "ReorderSpace", "SplitEntity", "SplitSpace", "TransformSpace", "VirtualAxis",
-    "get_factors", "get_pow2s",
-]  # fmt: skip
+__all__ = ["AnnotateEntity", "AnnotateSpace", "Axis", "ConfigEntity", "ConfigSpace", "FallbackConfigEntity",
+           "InstantiationError", "OtherOption", "OtherOptionEntity", "OtherOptionSpace", "ReorderEntity",
+           "ReorderSpace", "SplitEntity", "SplitSpace", "TransformSpace", "VirtualAxis", "get_factors", "get_pow2s"]
 
 logger = logging.getLogger("autotvm")
 
@@ -166,7 +164,7 @@ class SplitSpace(TransformSpace):
         self._limits = integer("max_factor", max_factor, 1), no_tail is False or (no_tail is None and policy != "factors")
         accept = kwargs.pop("filter", None)
         _unexpected(name, kwargs)
-        args = (name, axes, policy, integer("num_outputs", num_outputs, 1))
+        args = name, axes, policy, integer("num_outputs", num_outputs, 1)
         if accept is not None:  # tried in a space of its own: a filter that raises leaves the real one alone
             super().__init__(_core.Space(), *args)
             kept = [bool(accept(e)) for e in self]
@@ -225,10 +223,8 @@ class ReorderSpace(TransformSpace):
             spatial, reduce = self._argument("spatial"), self._argument("reduce")
             orders = [_merged(c[:-1] for c in spatial) + _merged(reduce) + [c[-1] for c in spatial]]
         else:
-            raise ValueError(
-                f"knob {self.name!r}: a reordering has no policy {self.policy!r}; there are identity, all, interval_all, "
-                "candidate, interleave, interleave_cuda"
-            )
+            raise ValueError(f"knob {self.name!r}: a reordering has no policy {self.policy!r}; there are identity, "
+                             "all, interval_all, candidate, interleave, interleave_cuda")
         return space.table(self.name, "re", n, [self._order(o) for o in orders])
 
     def _argument(self, name):
@@ -248,15 +244,11 @@ class ReorderSpace(TransformSpace):
 
 # policy -> [(least number of axes, words of the last ones)]
 _BINDINGS = {
-    "bind_gpu": [
-        (6, "blockIdx.z blockIdx.y blockIdx.x threadIdx.z threadIdx.y threadIdx.x"),
-        (4, "blockIdx.y blockIdx.x threadIdx.y threadIdx.x"),
-        (2, "blockIdx.x threadIdx.x"),
-    ],
+    "bind_gpu": [(6, "blockIdx.z blockIdx.y blockIdx.x threadIdx.z threadIdx.y threadIdx.x"),
+                 (4, "blockIdx.y blockIdx.x threadIdx.y threadIdx.x"), (2, "blockIdx.x threadIdx.x")],
     "bind_gpu_virtual": [
         (9, "blockIdx.z blockIdx.y blockIdx.x vthread vthread vthread threadIdx.z threadIdx.y threadIdx.x"),
-        (6, "blockIdx.y blockIdx.x vthread vthread threadIdx.y threadIdx.x"),
-        (3, "blockIdx.x vthread threadIdx.x"),
+        (6, "blockIdx.y blockIdx.x vthread vthread threadIdx.y threadIdx.x"), (3, "blockIdx.x vthread threadIdx.x"),
     ],
 }
 
@@ -537,10 +529,8 @@ class ConfigSpace:
         if not 0 <= index < self.range_length:
             raise IndexError(f"Index out of range: size {self.range_length}, got index {index}")
         if not self.is_index_valid(index):
-            raise IndexError(
-                f"Index does not correspond to the multi-filter condition, got index {index}. "
-                "Use is_index_valid to pre-check"
-            )
+            raise IndexError(f"Index does not correspond to the multi-filter condition, got index {index}. Use "
+                             "is_index_valid to pre-check")
         entities = {n: s[d] for (n, s), d in zip(self.space_map.items(), self._space.digits(index))}
         return ConfigEntity(index, self.code_hash, entities, self.errors)
 
@@ -561,12 +551,8 @@ class ConfigSpace:
 
 
 # kind in a record -> (class, attribute)
-_KINDS = {
-    "sp": (SplitEntity, "size"),
-    "re": (ReorderEntity, "perm"),
-    "an": (AnnotateEntity, "anns"),
-    "ot": (OtherOptionEntity, "val"),
-}
+_KINDS = {"sp": (SplitEntity, "size"), "re": (ReorderEntity, "perm"), "an": (AnnotateEntity, "anns"),
+          "ot": (OtherOptionEntity, "val")}
 _KIND_OF = {cls: (kind, attribute) for kind, (cls, attribute) in _KINDS.items()}
 
 

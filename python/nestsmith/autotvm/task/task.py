@@ -15,10 +15,8 @@ from ...tir.expr import Expr, as_const_int
 from .dispatcher import ApplyConfig, DispatchContext
 from .space import ConfigSpace
 
-__all__ = [
-    "FlopCalculationError", "MissingTask", "Task", "TaskTemplate", "args_to_workload", "compute_flop", "create", "deserialize_args",
-    "get_config", "serialize_args", "template",
-]  # fmt: skip
+__all__ = ["FlopCalculationError", "MissingTask", "Task", "TaskTemplate", "args_to_workload", "compute_flop", "create",
+           "deserialize_args", "get_config", "serialize_args", "template"]
 
 logger = logging.getLogger("autotvm")
 
@@ -45,10 +43,8 @@ def _serial(x):
         return int(x)
     if hasattr(x, "dtype") and getattr(x, "shape", None) == ():  # a NumPy number
         return x.item()
-    raise TypeError(
-        f"a template cannot have the argument {x!r}, a {type(x).__name__}; it takes tensors, numbers, texts, None, variables and "
-        "lists of these"
-    )
+    raise TypeError(f"a template cannot have the argument {x!r}, a {type(x).__name__}; it takes tensors, numbers, "
+                    "texts, None, variables and lists of these")
 
 
 def _dimension(d):
@@ -130,10 +126,9 @@ class MissingTask(TaskTemplate):
         self._name = name
 
     def __call__(self, *args):
-        raise RuntimeError(
-            f"Attempting to invoke a missing task {self._name}. It is possible that the function is registered in a Python "
-            f"module that is not imported in this process, or that the log is of another release{did_you_mean(self._name, TASK_TABLE)}"
-        )
+        raise RuntimeError(f"Attempting to invoke a missing task {self._name}. It is possible that the function is "
+                           "registered in a Python module that is not imported in this process, or that the log is of "
+                           f"another release{did_you_mean(self._name, TASK_TABLE)}")
 
 
 def lookup_task(name):
@@ -239,7 +234,7 @@ class Task:
     @property
     def workload(self):
         """The tuple that names the task in logs."""
-        return (self.name, *self.args)
+        return self.name, *self.args
 
     @property
     def config_space(self):
@@ -283,10 +278,9 @@ class Task:
             sch, tensors = self.func(*self.args)
         code_hash = getattr(sch, "code_hash", None)
         if config.code_hash is not None and code_hash is not None and config.code_hash != code_hash:
-            DispatchContext.warn_once(
-                f"template {self.name!r} has changed since configuration {config.index} was recorded (version "
-                f"{config.code_hash}, now {code_hash}): it may not be good any more"
-            )
+            DispatchContext.warn_once(f"template {self.name!r} has changed since configuration {config.index} was "
+                                      f"recorded (version {config.code_hash}, now {code_hash}): it may not be good any "
+                                      "more")
         if not self.flop:
             config.flop = config.flop or compute_flop(sch)
             self.flop = config.flop

@@ -132,9 +132,8 @@ def register_topi_schedule(task_name, func=None):
         def wrapper(outs, *args, **kwargs):
             workload = get_workload(outs, task_name)
             if workload is None:
-                raise RuntimeError(
-                    f"Cannot find TOPI workload {task_name}. Is it registered with `register_topi_compute`?"
-                )
+                raise RuntimeError(f"Cannot find TOPI workload {task_name}. Is it registered with "
+                                   "`register_topi_compute`?")
             cfg = DispatchContext.current.query(Target.current(), workload)
             return f(cfg, outs, *args, **kwargs)
 

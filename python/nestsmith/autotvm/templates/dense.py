@@ -270,16 +270,13 @@ def dense_pack(cfg, data, weight, bias=None, out_dtype=None):
     block = shape[2] if len(shape) == 3 else cfg["tile_x"].size[-1]
     if len(shape) == 2:
         original = weight
-        weight = packed(
-            original, (n // block, k, block), lambda z, y, x: original(z * block + x, y), (0, 1, 0), "packed_weight"
-        )
+        weight = packed(original, (n // block, k, block), lambda z, y, x: original(z * block + x, y), (0, 1, 0),
+                        "packed_weight")
     dtype = out_dtype or data.dtype
     acc, rk = sum_type(dtype), te.reduce_axis((0, k), "k")
     product = te.compute(
-        (m, n),
-        lambda y, x: te.sum(data(y, rk).astype(acc) * weight(x // block, rk, x % block).astype(acc), axis=rk),
-        name="dense",
-        tag="dense_pack",
+        (m, n), lambda y, x: te.sum(data(y, rk).astype(acc) * weight(x // block, rk, x % block).astype(acc), axis=rk),
+        name="dense", tag="dense_pack",
     )
     return _result(product, bias, dtype, acc)
 

@@ -46,9 +46,7 @@ def _schedule_mali(cfg, outs, layout):
     s[local].compute_at(s[out], tx)
     c, h, w = rest if layout == "NCHW" else (rest[2], rest[0], rest[1])
     sizes = [cfg[name].size[-1] for name in ("tile_c", "tile_y", "tile_x")]
-    cfg["ann_spatial"].apply(
-        s, local, [c, h, w], axis_lens=sizes, max_unroll=UNROLL, vec_size=list(VECTORS), cfg=cfg
-    )
+    cfg["ann_spatial"].apply(s, local, [c, h, w], axis_lens=sizes, max_unroll=UNROLL, vec_size=list(VECTORS), cfg=cfg)
     return s
 
 

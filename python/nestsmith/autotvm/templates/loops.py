@@ -6,10 +6,9 @@ from ... import _core, te
 from ...target import Target
 from ...topi.util import get_const_int
 
-__all__ = [
-    "accumulate", "bind", "current_target", "define_unrolling", "extent", "fetch", "finish", "grid3", "grid_of_tiles", "is_computed",
-    "largest_divisor", "simd_lanes", "apply_unrolling", "spread", "tag_of", "unroll_within",
-]  # fmt: skip
+__all__ = ["accumulate", "bind", "current_target", "define_unrolling", "extent", "fetch", "finish", "grid3",
+           "grid_of_tiles", "is_computed", "largest_divisor", "simd_lanes", "apply_unrolling", "spread", "tag_of",
+           "unroll_within"]
 
 
 def current_target():
@@ -58,7 +57,7 @@ def grid3(stage, axes, factors, batch=None, order=True):
     if batch is not None:
         outer[0] = stage.fuse(batch, outer[0])
     bind(stage, (*outer, *inner), "blockIdx.z blockIdx.y blockIdx.x threadIdx.z threadIdx.y threadIdx.x")
-    return (*outer, *inner)
+    return *outer, *inner
 
 
 def spread(stage, axes, threads):

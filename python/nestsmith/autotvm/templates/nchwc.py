@@ -75,13 +75,8 @@ def _packed_data(data, block):
 
 def _packed_weight(kernel, ic, oc):
     co, ci, kh, kw = get_const_tuple(kernel.shape)
-    return packed(
-        kernel,
-        (co // oc, ci // ic, kh, kw, ic, oc),
-        lambda k, c, y, x, vc, vk: kernel(k * oc + vk, c * ic + vc, y, x),
-        (0, 1, 2, 3, 1, 0),
-        "kernel_vec",
-    )
+    return packed(kernel, (co // oc, ci // ic, kh, kw, ic, oc),
+                  lambda k, c, y, x, vc, vk: kernel(k * oc + vk, c * ic + vc, y, x), (0, 1, 2, 3, 1, 0), "kernel_vec")
 
 
 def _padded(data, pads):

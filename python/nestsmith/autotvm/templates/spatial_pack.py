@@ -55,9 +55,8 @@ def _compute_nchw(cfg, data, kernel, strides, padding, dilation, out_dtype, num_
     n, ci, kh, kw = cfg.axis(n_), cfg.reduce_axis(ci_), cfg.reduce_axis(kh_), cfg.reduce_axis(kw_)
     co, vc, oh, vh, ow, vw = _define_tiles(cfg, cfg.axis(co_), cfg.axis(oh_), cfg.axis(ow_), num_tile)
     outer = [n, co, oh, ow, ci, kh, kw]
-    cfg.define_reorder(
-        "reorder_0", [*outer, vh, vw, vc], policy="candidate", candidate=[[*outer, vh, vw, vc], [*outer, vc, vh, vw]]
-    )
+    cfg.define_reorder("reorder_0", [*outer, vh, vw, vc], policy="candidate",
+                       candidate=[[*outer, vh, vw, vc], [*outer, vc, vh, vw]])
     cfg.define_annotate("ann_reduce", [kh, kw], policy="try_unroll")
     cfg.define_annotate("ann_spatial", [vh, vw, vc], policy="try_unroll_vec")
     if cfg.is_fallback:
@@ -65,11 +64,8 @@ def _compute_nchw(cfg, data, kernel, strides, padding, dilation, out_dtype, num_
     VC, VH, VW = (cfg[name].size[-1] for name in ("tile_co", "tile_oh", "tile_ow"))
 
     if (dh, dw) == (1, 1):  # a tile with its rim
-        tile = te.compute(
-            (n_, oh_ // VH, ow_ // VW, ci_, (VH - 1) * sh + kh_, (VW - 1) * sw + kw_),
-            lambda n, h, w, ci, vh, vw: pad(n, ci, h * VH * sh + vh, w * VW * sw + vw),
-            name="data_vec",
-        )
+        tile = te.compute((n_, oh_ // VH, ow_ // VW, ci_, (VH - 1) * sh + kh_, (VW - 1) * sw + kw_),
+                          lambda n, h, w, ci, vh, vw: pad(n, ci, h * VH * sh + vh, w * VW * sw + vw), name="data_vec")
     else:  # all that one element of the output reads
         tile = te.compute(
             (n_, oh_ // VH, ow_ // VW, ci_, kh_, kw_, VH, VW),
@@ -78,13 +74,8 @@ def _compute_nchw(cfg, data, kernel, strides, padding, dilation, out_dtype, num_
         )
     weight = kernel
     if not pre_packed:
-        weight = packed(
-            kernel,
-            (co_ // VC, ci_, kh_, kw_, VC),
-            lambda co, ci, kh, kw, vc: kernel(co * VC + vc, ci, kh, kw),
-            (0, 1, 2, 3, 0),
-            "kernel_vec",
-        )
+        weight = packed(kernel, (co_ // VC, ci_, kh_, kw_, VC),
+                        lambda co, ci, kh, kw, vc: kernel(co * VC + vc, ci, kh, kw), (0, 1, 2, 3, 0), "kernel_vec")
     rc, ry, rx = te.reduce_axis((0, ci_), "ci"), te.reduce_axis((0, kh_), "kh"), te.reduce_axis((0, kw_), "kw")
 
     def product(n, co, h, w, vh, vw, vc):
@@ -93,12 +84,9 @@ def _compute_nchw(cfg, data, kernel, strides, padding, dilation, out_dtype, num_
         return te.sum(x, axis=[rc, ry, rx])
 
     conv = te.compute((n_, co_ // VC, oh_ // VH, ow_ // VW, VH, VW, VC), product, name="conv")
-    return te.compute(
-        (n_, co_, oh_, ow_),
-        lambda n, c, h, w: conv(n, c // VC, h // VH, w // VW, h % VH, w % VW, c % VC).astype(dtype),
-        name="output_unpack",
-        tag=_NCHW,
-    )
+    return te.compute((n_, co_, oh_, ow_),
+                      lambda n, c, h, w: conv(n, c // VC, h // VH, w // VW, h % VH, w % VW, c % VC).astype(dtype),
+                      name="output_unpack", tag=_NCHW)
 
 
 def _compute_nhwc(cfg, data, kernel, strides, padding, dilation, out_dtype):
@@ -112,12 +100,8 @@ def _compute_nhwc(cfg, data, kernel, strides, padding, dilation, out_dtype):
     n, ic, kh, kw = cfg.axis(n_), cfg.reduce_axis(ic_), cfg.reduce_axis(kh_), cfg.reduce_axis(kw_)
     oco, oci, oho, ohi, owo, owi = _define_tiles(cfg, cfg.axis(oc_), cfg.axis(oh_), cfg.axis(ow_), 3)
     order = [n, oho, owo, oco, kh, kw, ic, ohi, owi, oci]
-    orders = [
-        order,
-        [n, oho, owo, oco, ohi, kh, kw, ic, owi, oci],
-        [n, oho, owo, oco, ohi, kh, kw, owi, ic, oci],
-        [n, oho, owo, ohi, oco, kh, kw, owi, ic, oci],
-    ]
+    orders = [order, [n, oho, owo, oco, ohi, kh, kw, ic, owi, oci], [n, oho, owo, oco, ohi, kh, kw, owi, ic, oci],
+              [n, oho, owo, ohi, oco, kh, kw, owi, ic, oci]]
     cfg.define_reorder("reorder_conv", order, policy="candidate", candidate=orders)
     cfg.define_annotate("ann_reduce", [kh, kw], policy="try_unroll")
     cfg.define_annotate("ann_spatial", [owi, oci], policy="try_unroll_vec")
@@ -126,26 +110,18 @@ def _compute_nhwc(cfg, data, kernel, strides, padding, dilation, out_dtype):
     OCI, OHI, OWI = (cfg[name].size[-1] for name in ("tile_co", "tile_oh", "tile_ow"))
 
     if (dh, dw) == (1, 1):
-        tile = te.compute(
-            (n_, oh_ // OHI, ow_ // OWI, kh_ + (OHI - 1) * sh, kw_ + (OWI - 1) * sw, ic_),
-            lambda n, oho, owo, ohi, owi, ic: pad(n, oho * OHI * sh + ohi, owo * OWI * sw + owi, ic),
-            name="data_vec",
-        )
+        tile = te.compute((n_, oh_ // OHI, ow_ // OWI, kh_ + (OHI - 1) * sh, kw_ + (OWI - 1) * sw, ic_),
+                          lambda n, oho, owo, ohi, owi, ic: pad(n, oho * OHI * sh + ohi, owo * OWI * sw + owi, ic),
+                          name="data_vec")
     else:
         tile = te.compute(
             (n_, oh_ // OHI, ow_ // OWI, kh_, kw_, ic_, OHI, OWI),
-            lambda n, oho, owo, kh, kw, ic, ohi, owi: pad(
-                n, (oho * OHI + ohi) * sh + kh * dh, (owo * OWI + owi) * sw + kw * dw, ic
-            ),
+            lambda n, oho, owo, kh, kw, ic, ohi, owi: pad(n, (oho * OHI + ohi) * sh + kh * dh,
+                                                          (owo * OWI + owi) * sw + kw * dw, ic),
             name="data_vec_undilated",
         )
-    weight = packed(
-        kernel,
-        (oc_ // OCI, kh_, kw_, ic_, OCI),
-        lambda oco, kh, kw, ic, oci: kernel(kh, kw, ic, oco * OCI + oci),
-        (3, 0, 1, 2, 3),
-        "kernel_vec",
-    )
+    weight = packed(kernel, (oc_ // OCI, kh_, kw_, ic_, OCI),
+                    lambda oco, kh, kw, ic, oci: kernel(kh, kw, ic, oco * OCI + oci), (3, 0, 1, 2, 3), "kernel_vec")
     rc, ry, rx = te.reduce_axis((0, ic_), "ic"), te.reduce_axis((0, kh_), "kh"), te.reduce_axis((0, kw_), "kw")
 
     def product(n, oho, owo, oco, ohi, owi, oci):
@@ -153,12 +129,9 @@ def _compute_nhwc(cfg, data, kernel, strides, padding, dilation, out_dtype):
         return te.sum(tile(n, oho, owo, *at).astype(acc) * weight(oco, ry, rx, rc, oci).astype(acc), axis=[ry, rx, rc])
 
     conv = te.compute((n_, oh_ // OHI, ow_ // OWI, oc_ // OCI, OHI, OWI, OCI), product, name="conv")
-    return te.compute(
-        (n_, oh_, ow_, oc_),
-        lambda n, h, w, c: conv(n, h // OHI, w // OWI, c // OCI, h % OHI, w % OWI, c % OCI).astype(dtype),
-        name="output_unpack",
-        tag=_NHWC,
-    )
+    return te.compute((n_, oh_, ow_, oc_),
+                      lambda n, h, w, c: conv(n, h // OHI, w // OWI, c // OCI, h % OHI, w % OWI, c % OCI).astype(dtype),
+                      name="output_unpack", tag=_NHWC)
 
 
 def _parts(s, output):
@@ -206,9 +179,8 @@ def schedule_conv2d_nchw_mali(cfg, outs):
     cfg["ann_reduce"].apply(s, conv, [kh, kw], axis_lens=[extent(kh), extent(kw)], max_unroll=UNROLL, cfg=cfg)
     cfg["reorder_0"].apply(s, conv, [n, c, h, w, ci, kh, kw, vh, vw, vc])
     grid3(s[conv], (c, h, w), (tc, th, tw), batch=n)
-    cfg["ann_spatial"].apply(
-        s, conv, [vh, vw, vc], axis_lens=[VH, VW, VC], max_unroll=UNROLL, vec_size=list(VECTORS), cfg=cfg
-    )
+    cfg["ann_spatial"].apply(s, conv, [vh, vw, vc], axis_lens=[VH, VW, VC], max_unroll=UNROLL, vec_size=list(VECTORS),
+                             cfg=cfg)
     if output.op != out.op:
         s[output].compute_inline()
     n, c, h, w = s[out].op.axis
@@ -236,9 +208,8 @@ def schedule_conv2d_nhwc_mali(cfg, outs):
     cfg["ann_reduce"].apply(s, conv, [kh, kw], axis_lens=[extent(kh), extent(kw)], max_unroll=UNROLL, cfg=cfg)
     cfg["reorder_conv"].apply(s, conv, [n, oho, owo, oco, kh, kw, ic, ohi, owi, oci])
     grid3(s[conv], (oho, owo, oco), (th, tw, tc), batch=n)
-    cfg["ann_spatial"].apply(
-        s, conv, [owi, oci], axis_lens=[OWI, OCI], max_unroll=UNROLL, vec_size=list(VECTORS), cfg=cfg
-    )
+    cfg["ann_spatial"].apply(s, conv, [owi, oci], axis_lens=[OWI, OCI], max_unroll=UNROLL, vec_size=list(VECTORS),
+                             cfg=cfg)
     if output.op != out.op:
         s[output].compute_inline()
     n, h, w, c = s[out].op.axis

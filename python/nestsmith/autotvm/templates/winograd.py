@@ -77,19 +77,14 @@ def _two_sums(p):
 def _back(p, product, count, tag):
     """From the products [a, a, CO, tiles] to the output."""
     A, (ra, rb) = const_matrix(p.matrices[0], "A", p.acc), _two_sums(p)
-    inverse = te.compute(
-        (p.co, count, p.m, p.m),
-        lambda c, b, vh, vw: te.sum(product(ra, rb, c, b) * A(ra, vh) * A(rb, vw), axis=[ra, rb]),
-        name="inverse",
-    )
+    inverse = te.compute((p.co, count, p.m, p.m),
+                         lambda c, b, vh, vw: te.sum(product(ra, rb, c, b) * A(ra, vh) * A(rb, vw), axis=[ra, rb]),
+                         name="inverse")
     nh, nw = p.tiles
     return te.compute(
         (p.n, p.co, p.oh, p.ow),
-        lambda n, c, h, w: inverse(
-            c, n * nh * nw + h // p.m * nw + w // p.m, h % p.m, w % p.m
-        ).astype(p.dtype),
-        name="output",
-        tag=tag,
+        lambda n, c, h, w: inverse(c, n * nh * nw + h // p.m * nw + w // p.m, h % p.m, w % p.m).astype(p.dtype),
+        name="output", tag=tag,
     )
 
 
@@ -97,9 +92,8 @@ def _blocked(cfg, p, kernel, bna, bnb, tiles, tag):
     """The form with blocks of `bna` output channels and `bnb` of the tiles, of which there are `tiles` with the rest."""
     d = te.compute(
         (p.ci, tiles // bnb, p.a, p.a, bnb),
-        lambda c, q, e, u, t: te.if_then_else(
-            q * bnb + t < p.number, _point(p, q * bnb + t, e, u)(c), te.const(0, p.acc)
-        )
+        lambda c, q, e, u, t: te.if_then_else(q * bnb + t < p.number, _point(p, q * bnb + t, e, u)(c),
+                                              te.const(0, p.acc))
         if tiles > p.number
         else _point(p, q * bnb + t, e, u)(c),
         name="d",
@@ -109,17 +103,12 @@ def _blocked(cfg, p, kernel, bna, bnb, tiles, tag):
         body = _weight_body(p, kernel, lambda co, ci, v: (co * bna + v, ci))
         U = packed(kernel, (p.a, p.a, p.co // bna, p.ci, bna), body, (0, 1, 2, 3, 2), "U", winograd=p.m)
     B, (ra, rb) = const_matrix(p.matrices[1], "B", p.acc), _two_sums(p)
-    V = te.compute(
-        (p.a, p.a, tiles // bnb, p.ci, bnb),
-        lambda e, u, q, c, t: te.sum(d(c, q, ra, rb, t) * B(ra, e) * B(rb, u), axis=[ra, rb]),
-        name="V",
-    )
+    V = te.compute((p.a, p.a, tiles // bnb, p.ci, bnb),
+                   lambda e, u, q, c, t: te.sum(d(c, q, ra, rb, t) * B(ra, e) * B(rb, u), axis=[ra, rb]), name="V")
     c = te.reduce_axis((0, p.ci), "c")
     M = te.compute(
         (p.a, p.a, p.co, tiles),
-        lambda e, u, k, b: te.sum(
-            U(e, u, k // bna, c, k % bna).astype(p.acc) * V(e, u, b // bnb, c, b % bnb), axis=c
-        ),
+        lambda e, u, k, b: te.sum(U(e, u, k // bna, c, k % bna).astype(p.acc) * V(e, u, b // bnb, c, b % bnb), axis=c),
         name="M",
         attrs={"whole_extent": 1},  # the last block is full, though nobody reads all of it
     )
@@ -303,17 +292,13 @@ def _compute_cuda(cfg, data, kernel, strides, padding, dilation, out_dtype, pre_
         weight = packed(kernel, (p.a, p.a, p.ci, co), body, (0, 1, 3, 2), "kernel_pack", winograd=m)
     d = te.compute((p.ci, p.number, p.a, p.a), lambda c, b, e, u: _point(p, b, e, u)(c), name="d")
     B, (ra, rb) = const_matrix(p.matrices[1], "B", p.acc), _two_sums(p)
-    image = te.compute(
-        (p.a, p.a, p.ci, p.number),
-        lambda e, u, c, b: te.sum(d(c, b, ra, rb) * B(ra, e) * B(rb, u), axis=[ra, rb]),
-        name="data_pack",
-    )
+    image = te.compute((p.a, p.a, p.ci, p.number),
+                       lambda e, u, c, b: te.sum(d(c, b, ra, rb) * B(ra, e) * B(rb, u), axis=[ra, rb]),
+                       name="data_pack")
     rc = te.reduce_axis((0, p.ci), "ci")
-    product = te.compute(
-        (p.a, p.a, co, p.number),
-        lambda e, u, k, b: te.sum(weight(e, u, rc, k).astype(p.acc) * image(e, u, rc, b), axis=rc),
-        name="bgemm",
-    )
+    product = te.compute((p.a, p.a, co, p.number),
+                         lambda e, u, k, b: te.sum(weight(e, u, rc, k).astype(p.acc) * image(e, u, rc, b), axis=rc),
+                         name="bgemm")
     _count(cfg, p)
     return _back(p, product, p.number, _CUDA)
 

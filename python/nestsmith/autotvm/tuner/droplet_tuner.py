@@ -62,7 +62,7 @@ class DropletTuner(Tuner):
         self.pvalue = check.share("pvalue", pvalue)
         self.dims = self.space.dims
         start = list(start_position) if start_position is not None else [0] * len(self.dims)
-        self.best_choice = (self.space.knob2point(start), start, [math.inf])
+        self.best_choice = self.space.knob2point(start), start, [math.inf]
         self.visited, self.next, self.step, self.batch = set(), [], 1, BATCH
         self._add([start])
         self._search()
@@ -83,10 +83,8 @@ class DropletTuner(Tuner):
         for many in range(1, len(self.dims) + 1):
             for moved in combinations(range(len(self.dims)), many):
                 for by in (self.step, -self.step):
-                    yield [
-                        max(0, d + by) % n if i in moved else d
-                        for i, (d, n) in enumerate(zip(self.best_choice[1], self.dims))
-                    ]
+                    yield [max(0, d + by) % n if i in moved else d
+                           for i, (d, n) in enumerate(zip(self.best_choice[1], self.dims))]
                 made += 1
                 if made >= MOST_NEIGHBOURS:
                     return
@@ -117,7 +115,7 @@ class DropletTuner(Tuner):
         for inp, res in zip(inputs, results):
             self.visited.add(inp.config.index)
             if rank_of(res) < rank(self.best_choice[2]) and differ(self.best_choice[2], res.costs, self.pvalue):
-                self.best_choice = (inp.config.index, self.space.point2knob(inp.config.index), list(res.costs))
+                self.best_choice = inp.config.index, self.space.point2knob(inp.config.index), list(res.costs)
                 moved = True
         if moved:
             self.next, self.step = [], 1

@@ -20,7 +20,7 @@ __all__ = ["KINDS", "FeatureCache", "Features", "row_of"]
 logger = logging.getLogger("autotvm")
 
 CURVE_POINTS = 20
-KINDS = ("itervar", "knob", "curve")
+KINDS = "itervar", "knob", "curve"
 NOTHING = np.zeros(0, np.float32)  # the row of what cannot be lowered
 ALONE = 16  # so many configurations are not worth another process
 CHUNK = 16
@@ -117,9 +117,8 @@ class _Workers:
     def _ready(self, n):
         if self._left < n:
             self.close()
-            self._pool = concurrent.futures.ProcessPoolExecutor(
-                cores(), multiprocessing.get_context("fork"), initializer=_start, initargs=self._how
-            )
+            self._pool = concurrent.futures.ProcessPoolExecutor(cores(), multiprocessing.get_context("fork"),
+                                                                initializer=_start, initargs=self._how)
             self._left = LIFE * cores()
         self._left -= n
         return self._pool

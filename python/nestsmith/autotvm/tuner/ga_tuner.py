@@ -53,9 +53,8 @@ class GATuner(Tuner):
         if left <= self.pop_size and len(self.space) == self.space.range_length:
             self.genes = [i for i in range(self.space.range_length) if i not in self.visited] if left else []
         else:
-            self.genes = _core.genetic_next(
-                self.space._space, parents, scores, self.pop_size, self.mutation_prob, visited, random.getrandbits(64)
-            ).tolist()
+            self.genes = _core.genetic_next(self.space._space, parents, scores, self.pop_size, self.mutation_prob,
+                                            visited, random.getrandbits(64)).tolist()
         self.visited.update(self.genes)
         self.scores, self.trial_pt = [], 0
 

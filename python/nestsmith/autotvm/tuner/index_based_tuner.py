@@ -23,9 +23,8 @@ class IndexBaseTuner(Tuner):
             first, last = (0, self.space.range_length - 1) if range_idx is None else range_idx
         except (TypeError, ValueError):
             raise TypeError(f"range_idx is {range_idx!r}; it must be a pair, the first and the last index") from None
-        assert 0 <= first <= last < self.space.range_length, (
-            f"range_idx {range_idx} must be two indices in order within 0..{self.space.range_length - 1}"
-        )
+        assert 0 <= first <= last < self.space.range_length, (f"range_idx {range_idx} must be two indices in order "
+                                                              f"within 0..{self.space.range_length - 1}")
         self.begin_idx, self.end_idx = first, last + 1
         self.visited = set()
         self._left = None

@@ -40,9 +40,8 @@ class SimulatedAnnealingOptimizer(ModelOptimizer):
         If one of the numbers is none, or too small.
     """
 
-    def __init__(
-        self, task, n_iter=500, temp=(1, 0), persistent=True, parallel_size=128, early_stop=50, log_interval=50
-    ):
+    def __init__(self, task, n_iter=500, temp=(1, 0), persistent=True, parallel_size=128, early_stop=50,
+                 log_interval=50):
         begin, end = temp if isinstance(temp, (tuple, list)) and len(temp) == 2 else (temp, temp)
         check.number("temp", begin), check.number("temp", end)
         self.task, self.temp, self.n_iter = task, temp, check.integer("n_iter", n_iter, 0)
@@ -61,9 +60,8 @@ class SimulatedAnnealingOptimizer(ModelOptimizer):
             rounds[0] += 1
             return np.asarray(model.predict(indices), np.float64)
 
-        best, self.points = _core.anneal(
-            space._space, predict, self.points, num, np.fromiter(exclusive, np.int64, len(exclusive)), self.n_iter,
-            min(self.early_stop, 2**31 - 1), begin, end, random.getrandbits(64),
-        )  # fmt: skip
+        best, self.points = _core.anneal(space._space, predict, self.points, num,
+                                         np.fromiter(exclusive, np.int64, len(exclusive)), self.n_iter,
+                                         min(self.early_stop, 2**31 - 1), begin, end, random.getrandbits(64))
         logger.debug("SA: %d rounds of %d points, %d found", rounds[0], len(self.points), len(best))
         return best.tolist()

@@ -107,9 +107,8 @@ class Tuner:
 
     # ---- the loop ----
 
-    def tune(
-        self, n_trial, measure_option, early_stopping=None, callbacks=(), si_prefix="G", resume_log=None, max_minutes=None
-    ):
+    def tune(self, n_trial, measure_option, early_stopping=None, callbacks=(), si_prefix="G", resume_log=None,
+             max_minutes=None):
         """Measures configurations until the trials are used up.
 
         Parameters
@@ -232,11 +231,9 @@ class _Run:
                 self.errors.append(shown)
             if rank_of(res) < (rank_of(t.best_measure_pair[1]) if t.best_measure_pair else NOTHING):
                 t.best_flops, t.best_config, t.best_measure_pair, t.best_iter = flops, inp.config, (inp, res), self.count + k
-            logger.debug(
-                "No: %d\t%sFLOPS: %.2f/%.2f\tresult: %s\t%s",
-                self.count + k + 1, self.prefix, format_si_prefix(flops, self.prefix),
-                format_si_prefix(t.best_flops, self.prefix), shown, inp.config,
-            )  # fmt: skip
+            logger.debug("No: %d\t%sFLOPS: %.2f/%.2f\tresult: %s\t%s", self.count + k + 1, self.prefix,
+                         format_si_prefix(flops, self.prefix), format_si_prefix(t.best_flops, self.prefix), shown,
+                         inp.config)
         self.count += len(results)
         t.ttl = min(t.early_stopping + t.best_iter, t.n_trial) - self.count
         try:
@@ -260,7 +257,5 @@ class _Run:
         with os.fdopen(handle, "w") as f:
             f.write("\n".join(self.errors))
         (most, times), = Counter(e.rstrip().rpartition("\n")[2] for e in self.errors).most_common(1)
-        logger.warning(
-            "Could not find any valid schedule for task %s. A file containing the errors has been written to %s.\n%d of %d: %s",
-            self.tuner.task, name, times, self.count, most[:MOST_TOLD],
-        )  # fmt: skip
+        logger.warning("Could not find any valid schedule for task %s. A file containing the errors has been written "
+                       "to %s.\n%d of %d: %s", self.tuner.task, name, times, self.count, most[:MOST_TOLD])

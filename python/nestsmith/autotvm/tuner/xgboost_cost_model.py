@@ -56,12 +56,10 @@ class XGBoostCostModel(CostModel):
         If one of the words is unknown.
     """
 
-    def __init__(
-        self, task, feature_type="itervar", loss_type="rank", num_threads=None, log_interval=25, upper_model=None, package="trees"
-    ):
-        for name, value, allowed in (
-            ("feature_type", feature_type, KINDS), ("loss_type", loss_type, LOSS), ("cost_model", package, ("trees", "xgb")),
-        ):  # fmt: skip
+    def __init__(self, task, feature_type="itervar", loss_type="rank", num_threads=None, log_interval=25,
+                 upper_model=None, package="trees"):
+        for name, value, allowed in (("feature_type", feature_type, KINDS), ("loss_type", loss_type, LOSS),
+                                     ("cost_model", package, ("trees", "xgb"))):
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")
         self.space = space_of(task)
@@ -117,10 +115,9 @@ class XGBoostCostModel(CostModel):
             self._forest = self._train_package(rows, ys, start, plan_size, trees, patience)
             return
         costs = np.where(ys > 0, 1 / np.maximum(ys, 1e-30), FAILED)
-        self._forest = _core.Forest.train_template(
-            rows, costs, LOSS[self.loss_type], plan_size, patience, trees, 0.5 if self.loss_type == "rank-binary" else 0.0,
-            start, random.getrandbits(32), self.num_threads,
-        )  # fmt: skip
+        self._forest = _core.Forest.train_template(rows, costs, LOSS[self.loss_type], plan_size, patience, trees,
+                                                   0.5 if self.loss_type == "rank-binary" else 0.0, start,
+                                                   random.getrandbits(32), self.num_threads)
 
     def _train_package(self, rows, ys, start, plan_size, trees, patience):
         ranks = self.loss_type != "reg"
@@ -174,7 +171,6 @@ class XGBoostCostModel(CostModel):
         self.features.close()
 
     def spawn_base_model(self):
-        return XGBoostCostModel(
-            self.task, self.fea_type, self.loss_type, self.num_threads, self.log_interval, self, self.package
-        )
+        return XGBoostCostModel(self.task, self.fea_type, self.loss_type, self.num_threads, self.log_interval, self,
+                                self.package)
 

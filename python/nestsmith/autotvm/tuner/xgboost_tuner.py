@@ -38,22 +38,10 @@ class XGBTuner(ModelBasedTuner):
         If one of the words is unknown.
     """
 
-    def __init__(
-        self,
-        task,
-        plan_size=64,
-        feature_type="itervar",
-        loss_type="rank",
-        num_threads=None,
-        optimizer="sa",
-        diversity_filter_ratio=None,
-        log_interval=50,
-        cost_model="trees",
-    ):
-        model = XGBoostCostModel(
-            task, feature_type=feature_type, loss_type=loss_type, num_threads=num_threads, log_interval=log_interval // 2,
-            package=cost_model,
-        )  # fmt: skip
+    def __init__(self, task, plan_size=64, feature_type="itervar", loss_type="rank", num_threads=None, optimizer="sa",
+                 diversity_filter_ratio=None, log_interval=50, cost_model="trees"):
+        model = XGBoostCostModel(task, feature_type=feature_type, loss_type=loss_type, num_threads=num_threads,
+                                 log_interval=log_interval // 2, package=cost_model)
         if optimizer == "sa":
             optimizer = SimulatedAnnealingOptimizer(task, log_interval=log_interval)
         if not isinstance(optimizer, ModelOptimizer):

@@ -14,10 +14,8 @@ from .runtime import HYBRID_GLOBALS, emulated
 __all__ = ["HybridModule", "build", "given_symbols"]
 
 _WORDS = {ForKind.SERIAL: "range", ForKind.PARALLEL: "parallel", ForKind.VECTORIZED: "vectorize", ForKind.UNROLLED: "unroll"}
-_OPERATORS = {
-    "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%", "FloorDiv": "//", "FloorMod": "%", "EQ": "==", "NE": "!=", "LT": "<", "LE": "<=",
-    "GT": ">", "GE": ">=", "And": "and", "Or": "or",
-}  # fmt: skip
+_OPERATORS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%", "FloorDiv": "//", "FloorMod": "%", "EQ": "==",
+              "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=", "And": "and", "Or": "or"}
 
 
 def given_symbols(x):
