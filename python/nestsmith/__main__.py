@@ -7,8 +7,6 @@
 A MODEL is an ONNX file or a program that torch.export.save wrote (.pt2). The kind of a file is detected from its content.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -5,8 +5,6 @@
 ``hasattr`` says no) and imports (a ModuleNotFoundError). Modules get a ``__getattr__`` when they are loaded, unless they have their own.
 """
 
-from __future__ import annotations
-
 import functools
 import gzip
 import importlib.machinery

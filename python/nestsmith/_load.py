@@ -1,7 +1,5 @@
 """What to say where the engine cannot be loaded: the message of `import nestsmith` and a line of the doctor."""
 
-from __future__ import annotations
-
 import pathlib
 import re
 import sys

@@ -1,7 +1,5 @@
 """Checks of arguments that users give; every message names the argument, the value and what is allowed."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import math

@@ -1,7 +1,5 @@
 """From the text of a program to its binary."""
 
-from __future__ import annotations
-
 import os
 
 from . import _core, check

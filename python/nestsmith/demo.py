@@ -4,8 +4,6 @@ Cuts the network into tasks, tunes them on the best device found (CUDA if a driv
 builds the network with the best schedules, runs it, and compares its output with onnxruntime's.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

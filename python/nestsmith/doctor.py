@@ -1,7 +1,5 @@
 """What is installed, what is missing, and the command that mends it: ``python -m nestsmith.doctor``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

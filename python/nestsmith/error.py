@@ -7,8 +7,6 @@ come as themselves. Names of TVM that nothing here raises (of operator attribute
 clauses of scripts.
 """
 
-from __future__ import annotations
-
 import builtins
 
 from ._core import InternalError, TVMError, TVMTypeError, TVMValueError

@@ -1,7 +1,5 @@
 """Detects the kind of a file from its content. The name of the file is ignored."""
 
-from __future__ import annotations
-
 import os
 import tarfile
 import zipfile

@@ -1,8 +1,6 @@
 """In which types results are formed; the page on numerics says it in full. Both the operator library and the passes over
 networks go by these rules."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -8,8 +8,6 @@ other tasks are skipped. The file is used with ``XGBModel(base="h100.acm.gz")``;
 (``XGBModel(base="auto")``).
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import gzip

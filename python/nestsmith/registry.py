@@ -3,8 +3,6 @@
 Names the package looks up: ``auto_scheduler.compute_dag.hash_func`` (text of a DAG -> first element of its key).
 """
 
-from __future__ import annotations
-
 _functions: dict = {}
 
 

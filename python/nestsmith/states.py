@@ -1,7 +1,5 @@
 """Schedules and states come as the engine's own or as what users work with."""
 
-from __future__ import annotations
-
 from . import _core
 
 __all__ = ["core_state", "handle_of", "loops_of"]

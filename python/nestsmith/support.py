@@ -1,7 +1,5 @@
 """Facts on the build, and helpers of tests."""
 
-from __future__ import annotations
-
 import platform
 
 from ._version import __version__

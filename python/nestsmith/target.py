@@ -1,7 +1,5 @@
 """Targets: what a program is made for, written as text (``"cuda -arch=sm_80"``), as a dict, or as a tag."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

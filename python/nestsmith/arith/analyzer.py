@@ -1,7 +1,5 @@
 """The analyzer: facts about variables, and what follows from them."""
 
-from __future__ import annotations
-
 import contextlib
 import enum
 

@@ -1,7 +1,5 @@
 """Linear forms and ranges of expressions."""
 
-from __future__ import annotations
-
 from .. import _core
 from ..tir.expr import const
 from .analyzer import Analyzer, IntervalSet

@@ -1,7 +1,5 @@
 """Questions about states that scripts for TVM ask its C++ functions."""
 
-from __future__ import annotations
-
 from .. import _core
 
 __all__ = ["SearchPolicyUtilsHasCacheReadStage", "SearchPolicyUtilsHasCacheWriteStage",

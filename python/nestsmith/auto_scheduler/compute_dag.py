@@ -1,7 +1,5 @@
 """The compute DAG of a task, and what can be done with a state of it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

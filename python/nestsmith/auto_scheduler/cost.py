@@ -4,8 +4,6 @@ A log may come from anywhere. A time that no run can have (none, NaN, infinite, 
 device) makes its record one without a result: it stays in the log and is never the best.
 """
 
-from __future__ import annotations
-
 from nestsmith import _core
 
 __all__ = ["FAILED", "NOTHING", "Cost", "cause_of", "is_quick", "rank", "rank_of", "seconds", "seconds_of"]

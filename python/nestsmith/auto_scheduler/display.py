@@ -11,8 +11,6 @@ Three ways to show a run, chosen by `progress` and by `TuningOptions(verbose=...
 All of it is written by the main process, so notebooks and pipes see the same.
 """
 
-from __future__ import annotations
-
 import collections
 import math
 import sys

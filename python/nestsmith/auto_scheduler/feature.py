@@ -5,8 +5,6 @@ columns. Sizes and counts pass through ``slog(x) = log2(x + 1)``, flags stay 0 o
 that breaks a limit of its GPU, is one row of zeros.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import struct

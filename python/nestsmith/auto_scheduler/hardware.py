@@ -1,7 +1,5 @@
 """What a task says of the machine it is for."""
 
-from __future__ import annotations
-
 import os
 
 from .. import _core, check

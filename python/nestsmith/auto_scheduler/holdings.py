@@ -4,8 +4,6 @@ This is the one place that decides it; dispatch contexts, `relay.build`, the tas
 and say one line: ``0 of 4 tasks found in o.json: keys differ because ...``.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from nestsmith import _core

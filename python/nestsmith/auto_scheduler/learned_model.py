@@ -1,7 +1,5 @@
 """The learned cost models: trees or a network over features of the loop program, trained on what was measured."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Logs as files of lines: read past what is broken, appended to by several processes, replaced as a whole."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import logging

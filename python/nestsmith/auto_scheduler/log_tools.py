@@ -19,8 +19,6 @@ registers workloads (``--import mymodule``). Files are written beside OUT and re
 interrupted tool leaves OUT as it was.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

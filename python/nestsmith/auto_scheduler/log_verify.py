@@ -4,8 +4,6 @@
 for a module that registers the workloads of the log.
 """
 
-from __future__ import annotations
-
 import logging
 
 from .. import _core

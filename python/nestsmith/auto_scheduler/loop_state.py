@@ -5,8 +5,6 @@
 >>> s.parallel(C, its[0])
 """
 
-from __future__ import annotations
-
 from .. import _core, te
 
 # Codes of annotations, as in the state text and in records.

@@ -4,8 +4,6 @@ They follow the version in the record's field "v", which readers of the format (
 "v0.6 stage=quick n=3 sd=0.002 l2=mixed". A key of its own would make TVM refuse the log.
 """
 
-from __future__ import annotations
-
 __all__ = ["write_marks", "read_marks"]
 
 _MARKS = {"stage": str, "n": int, "sd": float, "l2": str, "redone": int, "regs": int, "smem": int, "lmem": int,

@@ -6,8 +6,6 @@ Logs of all releases of the established format (v0.2 to v0.6) are read; v0.6 is 
 the other modes are in `log_tools`.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Cost models by name."""
 
-from __future__ import annotations
-
 from .cost_model import AnalyticModel, CostModel, RandomModel
 from .learned_model import BlendModel, NetworkModel, XGBModel
 from .xgb_model import PackageModel

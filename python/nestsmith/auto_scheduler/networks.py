@@ -1,7 +1,5 @@
 """Test networks by name, and their tasks."""
 
-from __future__ import annotations
-
 from ..relay import testing as t
 from .relay_integration import extract_tasks
 

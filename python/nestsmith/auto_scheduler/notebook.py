@@ -6,8 +6,6 @@ curves and tqdm (with ipywidgets) the bar where they are installed; without them
 line is text, and a sentence says what to install.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import importlib.util

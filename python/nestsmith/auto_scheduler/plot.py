@@ -4,8 +4,6 @@
 a file. `Plot.figure` gives the same as a matplotlib figure.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import os

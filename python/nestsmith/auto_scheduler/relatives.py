@@ -6,8 +6,6 @@ stage is the output. So what one task has found is worth a look in the others. A
 from another one in its batch size begins with what that one has found.
 """
 
-from __future__ import annotations
-
 from nestsmith import _core
 
 from ..states import handle_of

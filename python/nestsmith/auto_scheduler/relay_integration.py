@@ -1,7 +1,5 @@
 """From networks to tuning tasks: one task per distinct fused function with a reduction in it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

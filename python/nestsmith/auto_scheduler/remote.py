@@ -1,8 +1,6 @@
 """Measuring on devices that a tracker lends. Compiling stays here; a batch of programs of one task goes to a board and is measured
 there as `LocalRunner` measures here: in an isolated process, raced, checked, watched by the canary."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import time
 

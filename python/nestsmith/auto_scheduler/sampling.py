@@ -1,7 +1,5 @@
 """Schedules for what no record has: the search's first choice."""
 
-from __future__ import annotations
-
 import logging
 
 from ..topi.default_schedule import default_state

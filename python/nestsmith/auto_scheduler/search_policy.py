@@ -1,7 +1,5 @@
 """Search policies: how candidates of one task are proposed."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random

@@ -4,8 +4,6 @@ A `Measurer` serves a whole tuning run. `submit` queues a batch and returns at o
 callbacks as they come out, so that a log is complete up to the last finished candidate whatever happens.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import logging
 import os

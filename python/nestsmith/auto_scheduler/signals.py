@@ -8,8 +8,6 @@ forever; in a destructor it is printed and forgotten. So a run holds the signals
 there handlers are called at once, as everywhere else.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 

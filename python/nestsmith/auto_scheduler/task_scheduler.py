@@ -1,7 +1,5 @@
 """The task scheduler: shares measuring time among the tasks of a network."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -1,7 +1,5 @@
 """Tuning one task: what `SearchTask.tune` does."""
 
-from __future__ import annotations
-
 from . import search_task
 from .display import style
 from .models import make_cost_model

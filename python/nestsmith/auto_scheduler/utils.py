@@ -1,7 +1,5 @@
 """Small helpers of the auto-scheduler, in TVM's place."""
 
-from __future__ import annotations
-
 import importlib
 import threading
 import traceback

@@ -1,7 +1,5 @@
 """Workload keys: what is in one, and how far two workloads are apart."""
 
-from __future__ import annotations
-
 import functools
 import re
 from fractions import Fraction

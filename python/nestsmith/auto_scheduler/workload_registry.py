@@ -5,8 +5,6 @@ arguments; for a subgraph of a network it is ``["hash", shape, ...]`` and the te
 key.
 """
 
-from __future__ import annotations
-
 import collections
 import json
 import numbers

@@ -3,8 +3,6 @@
 The package only grows the trees; they are handed to the engine, which ranks candidates with them as with its own.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

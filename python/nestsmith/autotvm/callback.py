@@ -4,8 +4,6 @@ A callback is called with (tuner, inputs, results). One that has a method ``end(
 is over.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

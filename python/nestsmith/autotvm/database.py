@@ -1,7 +1,5 @@
 """Databases of measured configurations: what `callback.log_to_database` saves to, and scripts look results up in."""
 
-from __future__ import annotations
-
 from .log import measure_str_key
 
 __all__ = ["Database", "DummyDatabase", "filter_inputs"]

@@ -1,8 +1,6 @@
 """What template tuners learn of a schedule, for who trains models of their own: the loops of its program and the buffers that each
 of them touches."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .. import _core

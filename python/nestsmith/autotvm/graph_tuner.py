@@ -4,8 +4,6 @@ In TVM a graph tuner weighs slower schedules against changes of layout between t
 convolutions whatever their records say, so the fastest record of each operator is the choice, and nothing has to be measured.
 """
 
-from __future__ import annotations
-
 import logging
 
 from ..auto_scheduler.cost import rank_of

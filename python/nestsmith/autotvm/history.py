@@ -4,8 +4,6 @@
 ...     lib = relay.build(mod, target, params=params)
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import os

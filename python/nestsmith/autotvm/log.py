@@ -4,8 +4,6 @@ Logs of TVM 0.8 to 0.14 are read; what is written they read, too. A log may come
 skipped, and one warning tells which lines those were and what is wrong with the first.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

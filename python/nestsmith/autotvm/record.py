@@ -4,8 +4,6 @@
 ``--mode split`` makes a log per task.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import logging

@@ -5,8 +5,6 @@ this file; nothing is ever downloaded. `context` answers from the file of a targ
 `load_reference_log` gives templates the records from which their fallback configurations are made.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import os

@@ -1,7 +1,5 @@
 """Helpers of tuners."""
 
-from __future__ import annotations
-
 __all__ = ["format_si_prefix"]
 
 _PREFIXES = "yzafpn\xb5m kMGTPEZY"

@@ -1,8 +1,6 @@
 """A board's measuring: batches of candidates of one task, run by the engine as a tuner on this machine runs them: an isolated worker,
 the race of a task's candidates, the canary, outputs compared with the reference."""
 
-from __future__ import annotations
-
 import time
 
 from .. import _core

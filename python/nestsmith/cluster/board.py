@@ -1,8 +1,6 @@
 """A server's worker process: it lends one device. Programs never run in here, but in the runner of a session or in the isolated
 worker of the measuring engine."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import platform

@@ -3,8 +3,6 @@
 The engine is reached through five functions: `acquire`, `Lease.ask`, `Lease.release`, `summary`, `close`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import getpass

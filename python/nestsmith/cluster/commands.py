@@ -1,7 +1,5 @@
 """The commands `rpc_tracker`, `rpc_server` and `query_rpc_tracker`."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

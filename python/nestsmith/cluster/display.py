@@ -1,7 +1,5 @@
 """What `query_rpc_tracker` and `TrackerSession.text_summary` print."""
 
-from __future__ import annotations
-
 __all__ = ["summary_text", "waiting_text"]
 
 

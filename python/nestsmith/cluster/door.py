@@ -8,8 +8,6 @@ so addresses are not used to tell them apart.
 This module depends on neither Dask nor TLS. `engine` reports when a guest has become a member.
 """
 
-from __future__ import annotations
-
 import asyncio
 import collections
 import contextlib

@@ -4,8 +4,6 @@ A task stays on devices of one class (name, clock, driver, and a canary within a
 never mix. A device that is lost costs a batch one more try on another one.
 """
 
-from __future__ import annotations
-
 import collections
 import concurrent.futures
 import logging

@@ -3,8 +3,6 @@ with its holder or with its board. The ledger knows nothing of networks and cloc
 with what is to be said to whom.
 """
 
-from __future__ import annotations
-
 import itertools
 import secrets
 

@@ -4,8 +4,6 @@ Without TLS a tracker and its servers listen on the loopback address, which ever
 server runs programs with the rights of its user.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import sys

@@ -1,7 +1,5 @@
 """What `query_rpc_tracker --probe KEY` does: the way of a measurement, step by step."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -4,8 +4,6 @@ It is asked with one JSON object and bytes, answers with one and bytes (csrc/run
 group when it takes longer than it may.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

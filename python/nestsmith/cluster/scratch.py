@@ -1,8 +1,6 @@
 """Directories that last as long as the process that made them, however it ends. While it lives it holds a lock on each, which the
 system takes back from a process that is killed; what nobody holds is removed by whoever starts a server next."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

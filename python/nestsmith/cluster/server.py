@@ -1,7 +1,5 @@
 """A server: a nanny that keeps one board process alive and registered, whatever becomes of it or of the tracker."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """What tracker, servers and clients are told: addresses, environment variables, certificates."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import ipaddress

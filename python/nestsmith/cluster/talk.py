@@ -1,7 +1,5 @@
 """What clients and servers say to the tracker, checked before the ledger hears of it: whoever is at the other end may be anybody."""
 
-from __future__ import annotations
-
 from .. import check
 
 __all__ = ["MOST_SECONDS", "MOST_TEXT", "heard", "key_of", "told"]

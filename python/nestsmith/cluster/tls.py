@@ -1,7 +1,5 @@
 """Certificates for a team: a private authority and one certificate that tracker, servers and clients share, or one for each."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import pathlib

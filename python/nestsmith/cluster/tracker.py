@@ -1,7 +1,5 @@
 """The tracker: a Dask scheduler that lends devices. The ledger is its plugin; a client is a connection whose end is the client's."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import platform

@@ -1,7 +1,5 @@
 """``nestsmith.compile``: a model in, a callable out."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """What a machine can do at most: operations, and bytes from each level of its memory, per second. Layers are held against it."""
 
-from __future__ import annotations
-
 import functools
 from typing import NamedTuple
 

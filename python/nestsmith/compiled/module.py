@@ -1,7 +1,5 @@
 """A compiled network as a callable of the user's arrays."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

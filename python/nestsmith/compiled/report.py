@@ -1,7 +1,5 @@
 """Where the time of a compiled network goes, layer by layer."""
 
-from __future__ import annotations
-
 import math
 
 from .. import check

@@ -1,7 +1,5 @@
 """Schedules for a network: those of logs, those that travel from similar tasks, and those that a tuning run finds."""
 
-from __future__ import annotations
-
 import glob
 import math
 import os

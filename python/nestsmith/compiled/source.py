@@ -1,7 +1,5 @@
 """The model that a user brings, whatever it is made with, as a network and the way in and out of it."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys

@@ -9,8 +9,6 @@ PyTorch finds it by the entry point of the installed package (``torch_dynamo_bac
 where the package is not installed.
 """
 
-from __future__ import annotations
-
 import inspect
 import logging
 import threading

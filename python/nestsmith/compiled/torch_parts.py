@@ -7,8 +7,6 @@ so that a seed gives the numbers of eager mode.
 A graph with symbolic sizes is made one of fixed sizes first (:func:`specialised`).
 """
 
-from __future__ import annotations
-
 import collections
 import logging
 import operator

@@ -1,7 +1,5 @@
 """Arrays of users: NumPy's, PyTorch's and our own, into a network and out of it, without a copy where memory allows."""
 
-from __future__ import annotations
-
 import functools
 import sys
 

@@ -1,7 +1,5 @@
 """Products of matrices by NumPy's BLAS, at TVM's place: calls of a global function, which no schedule changes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .. import te, tir

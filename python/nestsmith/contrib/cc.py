@@ -1,7 +1,5 @@
 """The system's C compiler: compiling, linking, cross compiling."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """C to LLVM's text by the system's clang, at TVM's place."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

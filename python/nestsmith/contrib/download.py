@@ -1,7 +1,5 @@
 """Files from the network, kept in a folder: for scripts that ask for models and images."""
 
-from __future__ import annotations
-
 import logging
 import os
 import pathlib

@@ -6,8 +6,6 @@
 >>> out = module.get_output(0)
 """
 
-from __future__ import annotations
-
 from ..runtime.graph import GraphRuntime
 
 __all__ = ["create", "GraphModule"]

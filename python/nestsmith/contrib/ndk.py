@@ -1,7 +1,5 @@
 """Linking for Android with the NDK's compiler."""
 
-from __future__ import annotations
-
 import os
 
 from . import cc

@@ -1,7 +1,5 @@
 """CUDA C to binaries, and what compute capabilities have. NVRTC compiles; a toolkit is not needed."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 import re

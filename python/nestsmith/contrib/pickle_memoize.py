@@ -1,7 +1,5 @@
 """Results of functions kept in files of the working directory, in ``.pkl_memoize_py3``: for reference data of tests."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

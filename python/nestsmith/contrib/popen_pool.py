@@ -1,7 +1,5 @@
 """Worker processes for Python functions, by the standard library's pool."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import enum

@@ -1,7 +1,5 @@
 """Archives of object files."""
 
-from __future__ import annotations
-
 import os
 import tarfile
 

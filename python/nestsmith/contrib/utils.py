@@ -1,7 +1,5 @@
 """Temporary directories."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

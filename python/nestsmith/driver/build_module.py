@@ -1,7 +1,5 @@
 """One operator from its schedule: ``nestsmith.build(schedule, args, target)`` and ``nestsmith.lower(schedule, args)``."""
 
-from __future__ import annotations
-
 from nestsmith import _core
 
 from ..compiling import compile_source

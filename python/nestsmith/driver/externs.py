@@ -1,7 +1,5 @@
 """Operators with operations that are no expressions (``te.extern``): programs and calls, one after the other."""
 
-from __future__ import annotations
-
 import json
 import warnings
 

@@ -1,7 +1,5 @@
 """Operators whose sizes, or numbers among whose arguments, are known at the call only (``te.var``)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .. import _core

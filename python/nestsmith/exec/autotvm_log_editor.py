@@ -3,8 +3,6 @@
 ``python -m nestsmith.exec.autotvm_log_editor --act pick-best --i FILE_OR_DIR [--o OUT]``
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

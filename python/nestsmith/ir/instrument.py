@@ -6,8 +6,6 @@
 ...     print(timing.render())
 """
 
-from __future__ import annotations
-
 import pathlib
 import time
 

@@ -1,7 +1,5 @@
 """Nodes by the names of their kinds."""
 
-from __future__ import annotations
-
 from ..relay.expr import Attrs
 from ..relay.serial import load_json, save_json
 

@@ -1,7 +1,5 @@
 """Operators: what is known of them, and attributes that users give them."""
 
-from __future__ import annotations
-
 from ..relay.op.op import register_attr as _register_attr
 from ..relay.op.registry import Op
 

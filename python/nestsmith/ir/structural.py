@@ -1,7 +1,5 @@
 """Structural equality and hashes: faces of :mod:`nestsmith.structure`, whose rules the modules below bring."""
 
-from __future__ import annotations
-
 from .. import structure
 from ..relay import structure as _networks  # noqa: F401  brings its rules
 

@@ -5,8 +5,6 @@
 >>> module = graph_executor.GraphModule(remote.load_module("net.so")["default"](remote.cl(0)))
 """
 
-from __future__ import annotations
-
 from ..error import RPCError, RPCSessionTimeoutError
 from . import base, proxy, server
 from .proxy import Proxy

@@ -1,7 +1,5 @@
 """Keys of connections."""
 
-from __future__ import annotations
-
 import secrets
 
 from ..error import RPCError

@@ -1,7 +1,5 @@
 """A meeting point for servers that cannot be reached: they go to it, and clients find them by key."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import socket

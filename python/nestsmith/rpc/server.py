@@ -4,8 +4,6 @@ Every session has a runner of its own for programs and memory. Functions that ar
 called in it. Without TLS it listens on this machine only, and serves processes of its own user.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import itertools

@@ -4,8 +4,6 @@ Programs run in the session's runner (csrc/runner), not in this process. What th
 programs, a remote device gives over the wire, so that arrays, modules and the graph executor are the same classes here and there.
 """
 
-from __future__ import annotations
-
 import collections
 import io
 import math

@@ -1,7 +1,5 @@
 """Functions that tests of connections call on a server."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .. import nd

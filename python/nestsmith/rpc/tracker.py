@@ -1,7 +1,5 @@
 """Sessions from a tracker."""
 
-from __future__ import annotations
-
 from .. import check
 from ..cluster.client import Client, DeviceLost
 from ..cluster.display import summary_text

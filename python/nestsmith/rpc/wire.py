@@ -3,8 +3,6 @@
 Arguments and results of functions are numbers, texts, bytes, None, arrays of the session, functions of the server, and lists of these.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """Containers of TVM's runtime as Python's own: texts, shapes, tuples, and `convert`."""
 
-from __future__ import annotations
-
 from ..tir import const
 from ..tir import convert as _expression
 from .ndarray import NDArray

@@ -4,8 +4,6 @@ The stored form (csrc/program/container.c) is the symbol ``nestsmith_graph_data`
 fit the machine where the file is loaded is compiled again from its source, once, through the on-disk cache.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

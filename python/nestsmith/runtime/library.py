@@ -9,8 +9,6 @@ have no seal.
 A file is read once, into memory: what was checked is what is used.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

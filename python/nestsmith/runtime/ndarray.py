@@ -1,7 +1,5 @@
 """Arrays on devices."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from nestsmith import _core

@@ -1,7 +1,5 @@
 """Parameter files: dictionaries of arrays as bytes."""
 
-from __future__ import annotations
-
 import pathlib
 
 import numpy as np

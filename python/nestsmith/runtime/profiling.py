@@ -1,7 +1,5 @@
 """Reports of what a network's operators take."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,8 +1,6 @@
 """Timing: the one implementation behind ``time_evaluator`` and ``benchmark`` of operators and networks, on this machine and in
 sessions. The arguments mean what they mean in TVM."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The names of TVMScript's ``tir``: what is made with them says, when it is used, what there is instead."""
 
-from __future__ import annotations
-
 from .._absent import hint
 
 __all__ = ["prim_func"]

@@ -6,8 +6,6 @@ reads. Let ``X[f(i, r)]`` be a read, and ``p(i, r)`` the partial derivative by i
 sum goes over the other axes only. For a convolution these are the channels and the kernel.
 """
 
-from __future__ import annotations
-
 import math
 
 from .. import _core

@@ -5,8 +5,6 @@ where its stage does. Calls of global functions are no part of a program: they r
 their results.
 """
 
-from __future__ import annotations
-
 from .. import _core
 from ..tir import op as _op
 from ..tir.buffer import decl_buffer

@@ -1,7 +1,5 @@
 """Placeholders, computes and iterators."""
 
-from __future__ import annotations
-
 import inspect
 
 from .. import _core, check

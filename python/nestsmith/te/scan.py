@@ -1,7 +1,5 @@
 """Recurrences: each step of a scan is computed from the steps before."""
 
-from __future__ import annotations
-
 from .. import _core
 from ..tir.buffer import BufferLoad
 from ..tir.expr import const

@@ -4,8 +4,6 @@
 >>> xo, xi = s[C].split(C.op.axis[0], factor=32)
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import warnings

@@ -1,7 +1,5 @@
 """Definitions that are needed for a moment."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 

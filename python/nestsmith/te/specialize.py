@@ -1,7 +1,5 @@
 """A computation whose sizes are variables, made anew with numbers in their place."""
 
-from __future__ import annotations
-
 import warnings
 
 from .. import _core

@@ -1,7 +1,5 @@
 """Computations as JSON texts, so that they travel between processes: every operation with its axes and expressions."""
 
-from __future__ import annotations
-
 import json
 
 from .. import _core

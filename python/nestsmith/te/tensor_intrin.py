@@ -1,7 +1,5 @@
 """Tensor intrinsics: statements that compute a part of a tensor, in the place of loops (``Stage.tensorize``) or as a whole (called in te.compute)."""
 
-from __future__ import annotations
-
 from .. import _core
 from ..tir.buffer import decl_buffer
 from ..tir.expr import const

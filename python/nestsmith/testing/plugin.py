@@ -3,8 +3,6 @@
 Tests that take ``target`` or ``dev`` run for each target that is there; fixtures of `testing.parameters` take their values together.
 """
 
-from __future__ import annotations
-
 from ..runtime import device
 from . import utils
 

@@ -1,7 +1,5 @@
 """What tests compare with, and on which targets they run."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import importlib

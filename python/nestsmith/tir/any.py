@@ -1,7 +1,5 @@
 """A dimension that is known only at run time."""
 
-from __future__ import annotations
-
 __all__ = ["Any"]
 
 

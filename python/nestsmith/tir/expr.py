@@ -1,7 +1,5 @@
 """Expression nodes."""
 
-from __future__ import annotations
-
 from .. import _core
 from .._core import EqualOp, Expr  # noqa: F401
 from .any import Any  # noqa: F401

@@ -11,8 +11,6 @@ allocate a: float32[4]
         a[i] = 1f
 """
 
-from __future__ import annotations
-
 import contextlib
 
 from .. import _core

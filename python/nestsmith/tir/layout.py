@@ -1,7 +1,5 @@
 """Layouts: the order of a tensor's axes as text, such as ``NCHW`` or ``NCHW16c`` (16 channels innermost)."""
 
-from __future__ import annotations
-
 import re
 
 from .expr import const

@@ -4,8 +4,6 @@ The engine has one type of expression; what kind a node is, it tells by ``kind``
 ``tir.Add(a, b)`` is an :class:`Expr` of that kind, and ``isinstance(e, tir.Add)`` asks for it.
 """
 
-from __future__ import annotations
-
 from .. import _core, error, structure
 from .._core import Expr
 

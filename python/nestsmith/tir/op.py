@@ -1,7 +1,5 @@
 """Intrinsics, logical operators and reducers."""
 
-from __future__ import annotations
-
 import inspect
 import math
 

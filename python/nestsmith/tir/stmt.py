@@ -3,8 +3,6 @@
 Indices are the author's: a program of statements reads and writes where they say.
 """
 
-from __future__ import annotations
-
 import enum
 
 from .. import _core, structure

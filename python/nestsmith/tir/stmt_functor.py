@@ -1,7 +1,5 @@
 """Walks over statements and expressions, and what changes them."""
 
-from __future__ import annotations
-
 import copy
 
 from .. import _core

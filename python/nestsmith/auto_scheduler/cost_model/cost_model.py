@@ -9,8 +9,6 @@ taken: "auto" (what is best by default: trees), "trees", "mlp", "trees+mlp", "an
 package, which has to be installed.
 """
 
-from __future__ import annotations
-
 import math
 import random
 

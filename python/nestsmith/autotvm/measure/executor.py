@@ -1,7 +1,5 @@
 """Who runs measurements of a runner whose ``executor`` is set: an object with ``submit``, as of `concurrent.futures`."""
 
-from __future__ import annotations
-
 from concurrent.futures import TimeoutError  # noqa: A004 - TVM's name
 
 __all__ = ["ExecutionError", "Executor", "Future", "FutureError", "TimeoutError"]

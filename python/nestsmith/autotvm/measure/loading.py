@@ -1,8 +1,6 @@
 """Measuring by a user's hand: a `module_loader` gets an artifact onto a device in its own way, for example onto one that has to be
 set up first. What it loads is timed in its session; nothing is raced and no results are compared."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import os
 import secrets

@@ -1,7 +1,5 @@
 """What is measured and what comes out."""
 
-from __future__ import annotations
-
 import enum
 from collections import namedtuple
 

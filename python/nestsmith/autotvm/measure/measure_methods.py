@@ -4,8 +4,6 @@ A builder turns inputs into artifacts, a runner times artifacts. Users may write
 `LocalBuilder` and `LocalRunner` stand for the engine's own, which work together without waiting for each other.
 """
 
-from __future__ import annotations
-
 import importlib
 import logging
 import time

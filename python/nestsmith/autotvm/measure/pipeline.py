@@ -4,8 +4,6 @@
 elsewhere: only `EngineRunner.engine` differs).
 """
 
-from __future__ import annotations
-
 import time
 
 from ...auto_scheduler.cost import NOTHING, rank_of

@@ -6,8 +6,6 @@ timed by the same machinery: here a configuration becomes a state of a search ta
 best time so far is kept.
 """
 
-from __future__ import annotations
-
 import json
 import traceback
 

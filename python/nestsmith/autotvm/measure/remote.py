@@ -1,7 +1,5 @@
 """Measuring templates on devices that a tracker lends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 

@@ -1,7 +1,5 @@
 """Versions of templates: a hash of the text of a function, which records carry."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import zlib

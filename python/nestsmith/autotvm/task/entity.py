@@ -1,7 +1,5 @@
 """What the knobs of a configuration say, and how they are applied to a schedule."""
 
-from __future__ import annotations
-
 import math
 
 from ... import _core, te

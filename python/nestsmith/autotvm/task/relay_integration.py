@@ -1,7 +1,5 @@
 """From networks to tasks, and from records to networks."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 

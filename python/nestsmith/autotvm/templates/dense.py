@@ -1,7 +1,5 @@
 """Products of a matrix [M, K] with the transpose of another, [N, K]."""
 
-from __future__ import annotations
-
 import math
 
 from ... import te, topi

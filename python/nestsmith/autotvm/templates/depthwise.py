@@ -1,7 +1,5 @@
 """Depthwise convolution: every channel has its own window."""
 
-from __future__ import annotations
-
 from ... import te, topi
 from ...topi.util import get_const_tuple
 from ..task.topi_integration import register_topi_compute, register_topi_schedule

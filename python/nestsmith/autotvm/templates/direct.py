@@ -1,7 +1,5 @@
 """Direct convolution for CUDA: input and weight of a block in shared memory, tiles of the output in registers."""
 
-from __future__ import annotations
-
 from ... import te, topi
 from ..task.topi_integration import register_topi_compute, register_topi_schedule
 from .loops import accumulate, apply_unrolling, define_unrolling, fetch, finish, grid_of_tiles, tag_of

@@ -1,7 +1,5 @@
 """What schedules of several templates have in common: grids of threads, and what follows the operator a template is for."""
 
-from __future__ import annotations
-
 from ... import _core, te
 from ...target import Target
 from ...topi.util import get_const_int

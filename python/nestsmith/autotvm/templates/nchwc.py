@@ -4,8 +4,6 @@ and a row of them stays in registers.
 Data and weights in the usual layout are packed first; while a template is tuned, the packed ones are its arguments.
 """
 
-from __future__ import annotations
-
 from ... import te, topi
 from ...numerics import sum_type
 from ...topi.util import get_const_tuple, get_pad_tuple

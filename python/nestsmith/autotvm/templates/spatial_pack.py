@@ -5,8 +5,6 @@ One definition per layout; Mali GPUs and ARM CPUs schedule it in their ways. Thr
 convolution, unpacking with whatever follows.
 """
 
-from __future__ import annotations
-
 from ... import te, topi
 from ...numerics import sum_type
 from ...topi.util import get_const_tuple, get_pad_tuple

@@ -4,8 +4,6 @@ of a tile, and transformed back.
 The transforms are products with constant matrices. Their loops are unrolled, so that the constants fold.
 """
 
-from __future__ import annotations
-
 from collections import namedtuple
 
 from ... import te, topi

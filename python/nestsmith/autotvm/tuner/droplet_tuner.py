@@ -1,7 +1,5 @@
 """A tuner that walks downhill: from the best configuration to its neighbours."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """What models see of configurations: rows of numbers."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import logging
 import multiprocessing

@@ -1,7 +1,5 @@
 """A genetic tuner."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tuners that go through the space without learning anything."""
 
-from __future__ import annotations
-
 from .tuner import Tuner
 
 __all__ = ["IndexBaseTuner", "GridSearchTuner", "RandomTuner"]

@@ -1,7 +1,5 @@
 """Tuners that learn a model of the costs and measure what it likes."""
 
-from __future__ import annotations
-
 import concurrent.futures
 
 import numpy as np

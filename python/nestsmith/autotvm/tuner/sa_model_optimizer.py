@@ -1,7 +1,5 @@
 """Simulated annealing over a configuration space."""
 
-from __future__ import annotations
-
 import logging
 import random
 

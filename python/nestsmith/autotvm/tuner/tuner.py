@@ -1,7 +1,5 @@
 """The loop that all tuners share: choose, measure, learn, tell the callbacks."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

@@ -1,7 +1,5 @@
 """Boosted trees that rank configurations."""
 
-from __future__ import annotations
-
 import logging
 import random
 

@@ -1,7 +1,5 @@
 """The tuner that learns with boosted trees."""
 
-from __future__ import annotations
-
 from .model_based_tuner import ModelBasedTuner, ModelOptimizer
 from .sa_model_optimizer import SimulatedAnnealingOptimizer
 from .xgboost_cost_model import XGBoostCostModel

@@ -5,8 +5,6 @@
 >>> m.debug_get_output("tvmgen_default_fused_nn_dense")
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

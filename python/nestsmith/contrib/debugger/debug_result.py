@@ -1,7 +1,5 @@
 """What a debugged run leaves: outputs of all nodes, times, and files of them."""
 
-from __future__ import annotations
-
 import collections
 import json
 import os

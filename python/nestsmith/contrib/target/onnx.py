@@ -5,8 +5,6 @@ which is how the demo checks a compiled network. Convolutions and pools in NHWC 
 because ONNX knows no other layout.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ... import relay

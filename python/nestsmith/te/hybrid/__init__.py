@@ -11,8 +11,6 @@
 Called with tensors, it gives tensors; called with arrays, it runs.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

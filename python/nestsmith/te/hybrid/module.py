@@ -1,7 +1,5 @@
 """Schedules as functions of te.hybrid, to be read, saved and run in Python."""
 
-from __future__ import annotations
-
 import ast
 import pathlib
 

@@ -1,8 +1,6 @@
 """Operations of te.hybrid. A plain nest of loops that sets each element of one result once is a te.compute, whose loops a schedule changes;
 other functions are statements."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 

@@ -5,8 +5,6 @@ statements. A name that is assigned once, and not from memory, stands for its va
 their block.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import operator

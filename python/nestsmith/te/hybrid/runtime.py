@@ -1,7 +1,5 @@
 """What functions of te.hybrid call, for NumPy arrays: such a function that is called with arrays runs as Python."""
 
-from __future__ import annotations
-
 import importlib
 import math
 
