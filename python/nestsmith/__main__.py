@@ -248,8 +248,7 @@ def _save(path, outputs):
 
 def _tasks(args, target):
     """Tasks of a model with their weights, as `compile` cuts them; and the model."""
-    shapes = _shapes(args.shape)
-    read = source.read(args.model if "model" in args else args.file, shape=shapes)
+    read = source.read(args.model if "model" in args else args.file, shape=_shapes(args.shape))
     _, _, tasks, weights = build.cut(read, target, getattr(args, "layout", "auto"), getattr(args, "precision", "float32"))
     return tasks, weights, read
 

@@ -40,8 +40,7 @@ def reference(mod, params, data):
         print(f"output not checked: {e}; pip install onnx onnxruntime")
         return None
     model = to_onnx(mod, params).SerializeToString()
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    return session.run(None, {"data": data})[0]
+    return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"data": data})[0]
 
 
 def check(name, out, ref):

@@ -530,8 +530,7 @@ def create(target):
 
 def cuda(model="unknown", arch=None, options=None):
     """A CUDA target for a model name and, if given, an architecture such as "sm_80"."""
-    text = f"cuda -model={model}" + (f" -arch={arch}" if arch else "")
-    return Target(" ".join([text, *_options(options)]))
+    return Target(" ".join([f"cuda -model={model}" + (f" -arch={arch}" if arch else ""), *_options(options)]))
 
 
 def _options(options):

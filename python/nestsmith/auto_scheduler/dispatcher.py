@@ -212,8 +212,7 @@ class ApplyHistoryBest(DispatchContext):
         kind = target.kind.name
         if (kind, name, args) in self._user:
             return self._user[(kind, name, args)]
-        kinds = [kind] + ([k for k in self.best if k != kind] if self.allow_cross_kind else [])
-        for k in kinds:
+        for k in [kind] + ([k for k in self.best if k != kind] if self.allow_cross_kind else []):
             entry = self._look(target, k, name, args)
             if entry is None:
                 continue

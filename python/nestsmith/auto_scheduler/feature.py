@@ -90,8 +90,7 @@ def _labels(inputs, results):
     """Throughput of each record relative to the best of its task, and task numbers in order of appearance."""
     number, task_ids, costs = {}, [], []
     for inp, res in zip(inputs, results):
-        key = inp.task.workload_key, str(inp.task.target)
-        task_ids.append(number.setdefault(key, len(number)))
+        task_ids.append(number.setdefault((inp.task.workload_key, str(inp.task.target)), len(number)))
         costs.append(seconds_of(res))
     task_ids, costs = np.array(task_ids, np.int32), np.array(costs)
     best = np.full(len(number), np.inf)

@@ -80,8 +80,7 @@ class Holdings:
 
     def add_group(self, task, valid, failed):
         """So many records of one task. Returns its workload, kind of target and architecture."""
-        target = task.target
-        workload, kind, arch = decode_workload_key(task.workload_key), target.kind.name, place(task)
+        workload, kind, arch = decode_workload_key(task.workload_key), task.target.kind.name, place(task)
         self.records += valid + failed
         mine = self._of.setdefault(workload, {}).setdefault((kind, arch), [0, 0])
         mine[0], mine[1] = mine[0] + valid, mine[1] + failed

@@ -113,8 +113,7 @@ def stats_text(rows):
     trials, valid = sum(r["trials"] for r in rows), sum(r["valid"] for r in rows)
     lines.append(f"{len(rows)} tasks, {trials} trials, {valid} valid, {trials - valid} failed")
     lines += [f"  {n:6d} x {cause}" for cause, n in failures.most_common()]
-    targets = Counter(r["target"] for r in rows)
-    lines += [f"target {t}: {n} tasks" for t, n in targets.items()]
+    lines += [f"target {t}: {n} tasks" for t, n in Counter(r["target"] for r in rows).items()]
     none = sum(r["best"] is None for r in rows)
     if none:
         lines.append(f"{none} tasks have no valid record: their default schedule will be used; tune them longer")

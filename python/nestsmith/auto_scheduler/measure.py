@@ -322,8 +322,7 @@ class LocalBuilder(ProgramBuilder):
             try:
                 for f in [pool.submit(self._build_one, i) for i in measure_inputs]:
                     results.append(_wait(f, signals))
-                    error = results[-1].error_no
-                    _mark(verbose, {0: ".", MeasureErrorNo.BUILD_TIMEOUT: ".T"}.get(error, ".E"))
+                    _mark(verbose, {0: ".", MeasureErrorNo.BUILD_TIMEOUT: ".T"}.get(results[-1].error_no, ".E"))
             except BaseException:
                 self.cancel()
                 self.close()
@@ -523,9 +522,8 @@ class LocalRunner(ProgramRunner):
             return MeasureResult([FAILED], MeasureErrorNo.UNKNOWN_ERROR, shorten(e),
                                  built.time_cost + time.time() - start, time.time())
         ok = r["error"] == 0
-        extra = details(r)
         return MeasureResult(r["costs"] if ok else [FAILED], r["error"], shorten(r["msg"]),
-                             built.time_cost + time.time() - start, time.time(), extra)
+                             built.time_cost + time.time() - start, time.time(), details(r))
 
     def cancel(self):
         """Ends a running `run` in another thread; what it had not finished has failed."""

@@ -19,8 +19,7 @@ class Database:
 
 def filter_inputs(db, measure_inputs, retry=False):
     """Inputs without a result in the database; with `retry` also those whose last result is a failure."""
-    found = [(i, db.load(i)) for i in measure_inputs]
-    return [i for i, res in found if res is None or (retry and res.error_no != 0)]
+    return [i for i, res in ((i, db.load(i)) for i in measure_inputs) if res is None or (retry and res.error_no != 0)]
 
 
 class DummyDatabase(Database):

@@ -190,8 +190,7 @@ def load_from_buffer(file):
     ValueError
         At its end, if the file holds something, but not a single record.
     """
-    name = getattr(file, "name", "the given text")
-    for _, pair in parsed_lines(str(name), file, decode, logger.warning):
+    for _, pair in parsed_lines(str(getattr(file, "name", "the given text")), file, decode, logger.warning):
         yield pair
 
 

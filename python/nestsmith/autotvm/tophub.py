@@ -44,8 +44,7 @@ def _folders():
     place = os.environ.get(AUTOTVM_TOPHUB_LOC_VAR, "")
     if place == AUTOTVM_TOPHUB_NONE_LOC:
         return []
-    own = os.environ.get(LOG_DIR_VAR, "")
-    return [p for p in (place, own) if p] + [str(pathlib.Path(__file__).parent / "logs")]
+    return [p for p in (place, os.environ.get(LOG_DIR_VAR, "")) if p] + [str(pathlib.Path(__file__).parent / "logs")]
 
 
 def _file_of(backend):
@@ -76,8 +75,7 @@ def context(target, extra_files=None):
     found = []
     for t in target if isinstance(target, (list, tuple)) else [target]:
         t = Target.canon_target(t)
-        names = [t.device_name, *t.keys, t.kind.name]
-        found += [path for name in names if name and (path := _file_of(name))][:1]
+        found += [path for name in [t.device_name, *t.keys, t.kind.name] if name and (path := _file_of(name))][:1]
     found += extra_files or []
     if not found:
         return EmptyContext()

@@ -212,12 +212,10 @@ class Runner:
             raise RunnerLost("the program's process was ended, and what was in it is gone")
         end = time.monotonic() + seconds + _MARGIN
         try:
-            lengths = self._pump(frame, _LENGTHS.size, end)
-            n_head, n = _LENGTHS.unpack(lengths)
+            n_head, n = _LENGTHS.unpack(self._pump(frame, _LENGTHS.size, end))
             if n_head > _HEAD or n > _PAYLOAD:
                 raise RunnerLost("the program's process answers nonsense")
-            reply = json.loads(self._pump(b"", n_head, end))
-            return reply, self._pump(b"", n, end)
+            return json.loads(self._pump(b"", n_head, end)), self._pump(b"", n, end)
         except (ValueError, UnicodeDecodeError):
             self.kill()
             raise RunnerLost("the program's process answers nonsense") from None

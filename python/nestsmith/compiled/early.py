@@ -29,8 +29,7 @@ MARGIN = 0.995  # so does the network
 
 def _turns(sides):
     """Medians of seconds that functions take, in turn."""
-    seconds = [[side() for side in sides] for _ in range(ROUNDS)]
-    return [statistics.median(s) for s in zip(*seconds)]
+    return [statistics.median(s) for s in zip(*[[side() for side in sides] for _ in range(ROUNDS)])]
 
 
 class _Network:

@@ -224,8 +224,7 @@ class CompiledModule:
         seconds; `report` says where the time goes."""
         with self._lock:
             self._zeros()
-            time = self.runtime.time_evaluator("run", number=number, repeat=repeat, min_repeat_ms=min_repeat_ms)
-            return time()
+            return self.runtime.time_evaluator("run", number=number, repeat=repeat, min_repeat_ms=min_repeat_ms)()
 
     def _zeros(self):
         """Inputs that were never set become zeros."""

@@ -84,8 +84,7 @@ class Report:
                 continue
             first, last = graph["node_row_ptr"][index : index + 2]
             read = {graph["node_row_ptr"][i] + k for i, k, *_ in node["inputs"]}
-            nbytes = sum(sizes[e] for e in (*read, *range(first, last)))
-            rows.append(Layer(node, seconds[index], nbytes, most))
+            rows.append(Layer(node, seconds[index], sum(sizes[e] for e in (*read, *range(first, last))), most))
         return rows
 
     @property

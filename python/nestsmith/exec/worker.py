@@ -22,8 +22,7 @@ def main(argv: list[str]) -> int:
     if len(argv) != 6:
         print("this program is started by nestsmith itself", file=sys.stderr)
         return 2
-    engine = ctypes.CDLL(argv[0])
-    return int(engine.nestsmith_worker_main(ord(argv[1]), *(int(a) for a in argv[2:])))
+    return int(ctypes.CDLL(argv[0]).nestsmith_worker_main(ord(argv[1]), *(int(a) for a in argv[2:])))
 
 
 if __name__ == "__main__":

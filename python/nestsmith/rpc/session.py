@@ -484,8 +484,7 @@ class RPCSession:
 
 def _linker(path):
     """The compiler that links an object's machine; None: this machine's. Raises RuntimeError if it is missing."""
-    head = pathlib.Path(path).read_bytes()[:20]
-    triple = _MACHINES.get(int.from_bytes(head[18:20], "little"), "")
+    triple = _MACHINES.get(int.from_bytes(pathlib.Path(path).read_bytes()[18:20], "little"), "")
     if not triple or triple.split("-")[0] == os.uname().machine:
         return None
     if shutil.which(f"{triple}-gcc"):

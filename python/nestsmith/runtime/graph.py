@@ -163,8 +163,7 @@ class GraphRuntime:
         name, (entry, shape, dtype) = self._inputs[index]
         if tuple(value.shape) != tuple(shape):
             raise TVMValueError(f"input {name!r} has shape {tuple(shape)}, the array has shape {tuple(value.shape)}")
-        kind = getattr(value.dtype, "kind", "f")
-        if kind not in "biufV":
+        if getattr(value.dtype, "kind", "f") not in "biufV":
             raise TypeError(f"input {name!r} is {dtype}, the array is {value.dtype}; it must hold real numbers")
         buffer = getattr(value, "buffer", None)
         if buffer is not None and str(value.dtype) == dtype and value.device == self.device:

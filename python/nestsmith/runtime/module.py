@@ -326,8 +326,7 @@ class OperatorModule(Module):
         if kind not in ("o", "obj"):
             return super().save(file_name, fmt)
         with utils.tempdir() as work:
-            made = self._as_object(work.path, None)
-            pathlib.Path(file_name).write_bytes(pathlib.Path(made).read_bytes())
+            pathlib.Path(file_name).write_bytes(pathlib.Path(self._as_object(work.path, None)).read_bytes())
         return None
 
 

@@ -129,8 +129,7 @@ class NDArray:
         if target.dtype == self.dtype and target.device == self.device and target._buffer.nbytes == self._buffer.nbytes:
             target._buffer.copy_from(self._buffer)
             return target
-        data = self.numpy()
-        target._buffer.upload(np.ascontiguousarray(data.astype(_DTYPES[target.dtype][0], copy=False)))
+        target._buffer.upload(np.ascontiguousarray(self.numpy().astype(_DTYPES[target.dtype][0], copy=False)))
         return target
 
     def __setitem__(self, index, value):

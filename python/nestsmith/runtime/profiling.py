@@ -52,8 +52,7 @@ class Report:
         """
         rows = self._rows(sort, aggregate)
         if col_sums:
-            added = (_TIME, _SHARE, "Count")
-            rows.append({_NAME: "Sum", **{k: sum(r[k] for r in rows) for k in added}})
+            rows.append({_NAME: "Sum", **{k: sum(r[k] for r in rows) for k in (_TIME, _SHARE, "Count")}})
             rows += [{_NAME: "Total", "Device": d, **m} for d, m in self.device_metrics.items()]
         columns = list(dict.fromkeys([_NAME, _TIME, _SHARE, "Device", "Count", "Argument Shapes", *(k for r in rows for k in r)]))
         lines = [columns, *([f"{r[k]:,.2f}" if isinstance(r.get(k), float) else str(r.get(k, "")) for k in columns] for r in rows)]

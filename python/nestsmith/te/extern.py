@@ -77,8 +77,7 @@ def scans_of(outputs):
         if op not in found:
             found[op] = getattr(_found.get(op), "scan", None) is not None
             stack += [t.op for t in op.input_tensors]
-    firsts = {id(_found[o]): o for o, is_scan in found.items() if is_scan}
-    return list(firsts.values())
+    return list({id(_found[o]): o for o, is_scan in found.items() if is_scan}.values())
 
 
 class _Kind(type):

@@ -170,8 +170,7 @@ def _copied(source, target, shape):
 
 def ScanGetBody(scan_op):  # noqa: N802 (name of the established interface)
     """The operations of a scan: itself, its updates, and what they need of its states."""
-    found = extern_of(scan_op).scan
-    return [scan_op, *reversed(found.inner)]
+    return [scan_op, *reversed(extern_of(scan_op).scan.inner)]
 
 
 def create_prim_func(ops, index_dtype_override=None):

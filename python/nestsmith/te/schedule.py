@@ -150,8 +150,7 @@ class Schedule:
         if not isinstance(readers, (list, tuple)):
             readers = [readers]
         i = self._find(tensor)
-        out = self._core.cache_read(i, scope, [self._find(getattr(r, "origin_op", r)) for r in readers])
-        return out[0]
+        return self._core.cache_read(i, scope, [self._find(getattr(r, "origin_op", r)) for r in readers])[0]
 
     def cache_write(self, tensor, scope):
         """Computes ``tensor`` (or all outputs of one operation, as a list) in a cache of memory ``scope`` first.
@@ -553,8 +552,7 @@ class Stage:
 
 def InferBound(sch):  # noqa: N802 (name of the established interface)
     """Ranges of all axes: a dict from axis to :class:`Range`. Raises ValueError if a stage is attached wrongly."""
-    rows = sch._core.bounds()
-    found = {axis: Range.from_min_extent(lo, extent) for row in rows for axis, lo, extent in row}
+    found = {axis: Range.from_min_extent(lo, extent) for row in sch._core.bounds() for axis, lo, extent in row}
     for record in (extern_of(s.op) for s in sch.stages):
         if record is not None and record.scan is not None:
             known, axis = record.scan.init[0].shape[0], record.scan.scan_axis

@@ -53,8 +53,7 @@ class BufferVar:
 
     def __setitem__(self, index, value):
         value = const(value)
-        lanes = value.dtype.partition("x")[0]
-        if lanes != self._buffer.dtype:
+        if value.dtype.partition("x")[0] != self._buffer.dtype:
             raise ValueError(f"data type does not match content type {value.dtype} vs {self._buffer.dtype}")
         self._builder.emit(BufferStore(self._buffer, value, self._index(index) if self._buffer.shape else []))
 
@@ -86,8 +85,7 @@ class IRBuilder:
     def _block(self, wrap, value=None):
         self._stack.append([])
         yield value
-        body = self._closed(self._stack.pop())
-        self.emit(wrap(body))
+        self.emit(wrap(self._closed(self._stack.pop())))
 
     def for_range(self, begin, end, name="i", dtype=None, kind="serial"):
         """``with ib.for_range(0, n) as i:`` a loop."""

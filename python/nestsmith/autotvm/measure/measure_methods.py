@@ -143,8 +143,7 @@ class LocalBuilder(Builder):
     def build(self, measure_inputs):
         programs = Programs(measure_inputs[0].task, self.build_kwargs.get("check_gpu")) if measure_inputs else None
         found = [programs.try_of(i, time.time) for i in measure_inputs]
-        good = [p for p in found if not isinstance(p, MeasureResult)]
-        built = iter(self.engine.build(good, verbose=0))
+        built = iter(self.engine.build([p for p in found if not isinstance(p, MeasureResult)], verbose=0))
         return [p if isinstance(p, MeasureResult) else self._result(p, next(built)) for p in found]
 
     @staticmethod

@@ -131,6 +131,5 @@ class Programs:
                 return self.of(inp)
             except Exception as e:  # noqa: BLE001 - what a template does is the result of its configuration
                 number = MeasureErrorNo.INSTANTIATION_ERROR if inp.config.errors else MeasureErrorNo.COMPILE_HOST
-                where = "".join(traceback.format_exception(e, limit=-2))
-                return failure(number, _alone(e), 0.0, now(), where)
+                return failure(number, _alone(e), 0.0, now(), "".join(traceback.format_exception(e, limit=-2)))
 

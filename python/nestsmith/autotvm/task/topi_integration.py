@@ -100,8 +100,7 @@ def register_topi_compute(task_name, func=None):
             if TaskExtractEnv.current is not None and TaskExtractEnv.current.tracing:
                 TaskExtractEnv.current.add_task(task_name, args)
             workload = args_to_workload(args, task_name)
-            cfg = DispatchContext.current.query(Target.current(), workload)
-            return _with_workload(f(cfg, *args), workload)
+            return _with_workload(f(DispatchContext.current.query(Target.current(), workload), *args), workload)
 
         register_half(task_name, "fcompute", wrapper)
         return wrapper
@@ -134,8 +133,7 @@ def register_topi_schedule(task_name, func=None):
             if workload is None:
                 raise RuntimeError(f"Cannot find TOPI workload {task_name}. Is it registered with "
                                    "`register_topi_compute`?")
-            cfg = DispatchContext.current.query(Target.current(), workload)
-            return f(cfg, outs, *args, **kwargs)
+            return f(DispatchContext.current.query(Target.current(), workload), outs, *args, **kwargs)
 
         register_half(task_name, "fschedule", wrapper)
         return wrapper

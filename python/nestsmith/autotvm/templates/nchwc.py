@@ -176,8 +176,7 @@ def _sum_point(cfg, s, part, ic):
     """The same for a window of one element: a tile of rows and columns."""
     rows, columns = cfg["tile_oh"].val, cfg["tile_ow"].size[-1]
     _, k, h, w, v = s[part].op.axis
-    c = s[part].op.reduce_axis[0]
-    co, ci = s[part].split(c, factor=ic)
+    co, ci = s[part].split(s[part].op.reduce_axis[0], factor=ic)
     ho, hi = s[part].split(h, factor=rows)
     wo, wi = s[part].split(w, factor=columns)
     s[part].reorder(k, ho, wo, co, ci, hi, wi, v)

@@ -179,8 +179,7 @@ def schedule_conv2d_nchw_winograd_mali(cfg, outs):
     inverse, M, U, V, d = _parts(s, output)
     if is_computed(U):
         co, ci = _transform_weight(s, U)
-        pairs = s[U].split(co, factor=1), s[U].split(ci, factor=256)
-        (by, ty), (bx, tx) = pairs
+        (by, ty), (bx, tx) = s[U].split(co, factor=1), s[U].split(ci, factor=256)
         s[U].reorder(by, bx, ty, tx)
         bind(s[U], (by, bx, ty, tx), "blockIdx.y blockIdx.x threadIdx.y threadIdx.x")
 

@@ -23,8 +23,7 @@ def differ(a, b, p_value):
     spread = (np.var(a) * len(a) + np.var(b) * len(b)) / freedom * (1 / len(a) + 1 / len(b))
     if spread == 0:
         return np.mean(a) != np.mean(b)
-    t = (np.mean(a) - np.mean(b)) / math.sqrt(spread)
-    return _tails(freedom, t) <= p_value
+    return _tails(freedom, (np.mean(a) - np.mean(b)) / math.sqrt(spread)) <= p_value
 
 
 def _tails(n, t):
