@@ -7,7 +7,7 @@ from ...numerics import sum_type
 from ...topi.util import get_const_tuple
 from ..task.space import SplitEntity
 from ..task.topi_integration import register_topi_compute, register_topi_schedule
-from .loops import accumulate, bind, finish, largest_divisor, simd_lanes, tag_of, unroll_within
+from .loops import accumulate, begin, bind, largest_divisor, simd_lanes, unroll_within
 from .packing import packed
 from .spatial_pack import VECTORS
 
@@ -39,8 +39,7 @@ def dense_mali(cfg, data, weight, bias=None, out_dtype=None):
 @register_topi_schedule("dense.mali")
 def schedule_dense_mali(cfg, outs):
     """A thread computes a tile in registers."""
-    s = te.create_schedule([x.op for x in outs])
-    product, out = finish(s, outs, tag_of("dense"))
+    s, product, out = begin(outs, "dense")
     limit = 32
     local = accumulate(s, product, out)
     y, x = s[out].op.axis
@@ -67,8 +66,7 @@ def schedule_dense_mali(cfg, outs):
 
 # ---- CUDA and other GPUs ----
 def _schedule_small_batch(cfg, outs):
-    s = te.create_schedule([x.op for x in outs])
-    product, out = finish(s, outs, lambda op: op.tag in ("dense", "matmul"))
+    s, product, out = begin(outs, "dense", "matmul")
     (k,) = s[product].op.reduce_axis
     cfg.define_split("tile_k", k, num_outputs=2)
     if cfg.is_fallback:
@@ -106,8 +104,7 @@ dense_large_batch = register_topi_compute("dense_large_batch.gpu")(_dense)
 @register_topi_schedule("dense_large_batch.gpu")
 def schedule_dense_large_batch(cfg, outs):
     """Tiles in shared memory, of which there are two copies, and in registers."""
-    s = te.create_schedule([x.op for x in outs])
-    product, out = finish(s, outs, tag_of("dense"))
+    s, product, out = begin(outs, "dense")
     a, b = s[product].op.input_tensors
     (m, n), (k,) = s[product].op.axis, s[product].op.reduce_axis
     # The other implementation prunes these with a filter that nothing passes, and then does without one.
@@ -153,8 +150,7 @@ dense_int8 = register_topi_compute("dense_int8.cuda")(_dense)
 @register_topi_schedule("dense_int8.cuda")
 def schedule_dense_int8(cfg, outs):
     """Tiles in shared memory, loaded 16 (or 4) bytes at a time, four products in a row."""
-    s = te.create_schedule([x.op for x in outs])
-    product, out = finish(s, outs, tag_of("dense"))
+    s, product, out = begin(outs, "dense")
     a, b = s[product].op.input_tensors
     (m, n), (k,) = s[product].op.axis, s[product].op.reduce_axis
     length = topi.get_const_int(k.dom.extent)
@@ -218,8 +214,7 @@ def dense_nopack(cfg, data, weight, bias=None, out_dtype=None):
 @register_topi_schedule("dense_nopack.x86")
 def schedule_dense_nopack(cfg, outs):
     """Tiles of the output run in parallel."""
-    s = te.create_schedule([x.op for x in outs])
-    product, out = finish(s, outs, tag_of("dense_nopack"))
+    s, product, out = begin(outs, "dense_nopack")
     (lanes,) = s[product].op.input_tensors
     y, x = s[out].op.axis
     yo, yi = cfg["tile_y"].apply(s, out, y)
@@ -294,8 +289,7 @@ def _tile_pack(cfg, stage, s, tensor):
 @register_topi_schedule("dense_pack.x86")
 def schedule_dense_pack(cfg, outs):
     """Tiles of tiles run in parallel; a tile is summed in registers."""
-    s = te.create_schedule([x.op for x in outs])
-    product, out = finish(s, outs, tag_of("dense_pack"))
+    s, product, out = begin(outs, "dense_pack")
     _, weight = s[product].op.input_tensors
     if not weight.op.is_placeholder:
         s[weight].parallel(s[weight].op.axis[0])

@@ -1,9 +1,9 @@
 """Depthwise convolution: every channel has its own window."""
 
-from ... import te, topi
+from ... import topi
 from ...topi.util import get_const_tuple
 from ..task.topi_integration import register_topi_compute, register_topi_schedule
-from .loops import accumulate, apply_unrolling, bind, define_unrolling, fetch, finish, grid3, grid_of_tiles, tag_of
+from .loops import accumulate, apply_unrolling, begin, bind, define_unrolling, fetch, grid3, grid_of_tiles
 from .spatial_pack import UNROLL, VECTORS
 
 _TAG = {"NCHW": "depthwise_conv2d_nchw", "NHWC": "depthwise_conv2d_nhwc"}
@@ -23,8 +23,7 @@ def _define_mali(cfg, out, layout):
 
 
 def _schedule_mali(cfg, outs, layout):
-    s = te.create_schedule([x.op for x in outs])
-    conv, out = finish(s, outs, tag_of(_TAG[layout]))
+    s, conv, out = begin(outs, _TAG[layout])
     pad = conv.op.input_tensors[0]
     channels = cfg["tile_c"].size[1]
     n, *rest = s[pad].op.axis
@@ -93,8 +92,7 @@ def depthwise_conv2d_nchw_cuda(cfg, data, kernel, strides, padding, dilation, ou
 @register_topi_schedule("depthwise_conv2d_nchw.cuda")
 def schedule_depthwise_conv2d_nchw_cuda(cfg, outs):
     """Input and weight of a block in shared memory, those of a thread in registers."""
-    s = te.create_schedule([x.op for x in outs])
-    conv, out = finish(s, outs, tag_of(_TAG["NCHW"]))
+    s, conv, out = begin(outs, _TAG["NCHW"])
     pad, kernel = conv.op.input_tensors
     s[pad].compute_inline()
     local = accumulate(s, conv, out)
@@ -130,8 +128,7 @@ def depthwise_conv2d_nchw_arm(cfg, data, kernel, strides, padding, dilation, out
 @register_topi_schedule("depthwise_conv2d_nchw.arm_cpu")
 def schedule_depthwise_conv2d_nchw_arm(cfg, outs):
     """Channels run in parallel; a tile of channels, rows and columns is summed in registers."""
-    s = te.create_schedule([x.op for x in outs])
-    conv, out = finish(s, outs, tag_of(_TAG["NCHW"]))
+    s, conv, out = begin(outs, _TAG["NCHW"])
     s[conv.op.input_tensors[0]].compute_inline()
     local = s.cache_write(conv, "global")
     if conv.op != out.op:

@@ -1,8 +1,8 @@
 """Direct convolution for CUDA: input and weight of a block in shared memory, tiles of the output in registers."""
 
-from ... import te, topi
+from ... import topi
 from ..task.topi_integration import register_topi_compute, register_topi_schedule
-from .loops import accumulate, apply_unrolling, define_unrolling, fetch, finish, grid_of_tiles, tag_of
+from .loops import accumulate, apply_unrolling, begin, define_unrolling, fetch, grid_of_tiles
 
 
 def _define_tiles(cfg, conv):
@@ -45,8 +45,7 @@ def conv2d_nchw_cuda(cfg, data, kernel, strides, padding, dilation, out_dtype):
 @register_topi_schedule("conv2d_nchw.cuda")
 def schedule_conv2d_nchw_cuda(cfg, outs):
     """One kernel."""
-    s = te.create_schedule([x.op for x in outs])
-    conv, out = finish(s, outs, tag_of("conv2d_nchw"))
+    s, conv, out = begin(outs, "conv2d_nchw")
     _define_tiles(cfg, conv)
     _count(cfg, conv)
     _schedule(cfg, s, conv, out)

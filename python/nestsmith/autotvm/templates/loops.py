@@ -4,8 +4,8 @@ from ... import _core, te
 from ...target import Target
 from ...topi.util import get_const_int
 
-__all__ = ["accumulate", "bind", "current_target", "define_unrolling", "extent", "fetch", "finish", "grid3",
-           "grid_of_tiles", "is_computed", "largest_divisor", "simd_lanes", "apply_unrolling", "spread", "tag_of",
+__all__ = ["accumulate", "begin", "bind", "current_target", "define_unrolling", "extent", "fetch", "grid3",
+           "grid_of_tiles", "is_computed", "largest_divisor", "simd_lanes", "apply_unrolling", "spread",
            "unroll_within"]
 
 
@@ -95,11 +95,6 @@ def apply_unrolling(cfg, stage, scope):
         stage.pragma(scope, name, cfg[name].val)
 
 
-def tag_of(tag):
-    """A test for operations that have a tag, which may stand among others."""
-    return lambda op: tag in op.tag.split(",")
-
-
 def accumulate(s, anchor, out):
     """The stage in which a GPU's thread sums, in registers: the anchor, or, if it is the output, a cache of it."""
     if anchor.op == out.op:
@@ -132,23 +127,23 @@ def unroll_within(stage, loops):
         stage.unroll(axis)
 
 
-def finish(s, outs, is_anchor, same_shape=True):
-    """The operation a template is for, and what it is followed by in a network.
+def begin(outs, *tags, same_shape=True):
+    """A schedule, with the operation that a template is for, and what it is followed by in a network.
 
     Everything between the two is inlined: bias, batch norm, activation, sum with another branch.
 
     Parameters
     ----------
-    s : te.Schedule
     outs : list of te.Tensor
         The output, one.
-    is_anchor : callable
-        Says of an operation whether it is the one.
+    tags : str
+        The operation is the one that has one of these tags, which may stand among others.
     same_shape : bool
         What follows must not rearrange the elements.
 
     Returns
     -------
+    s : te.Schedule
     anchor, out : te.Tensor
         Equal if nothing follows.
 
@@ -158,14 +153,13 @@ def finish(s, outs, is_anchor, same_shape=True):
         If there is no such operation, or something else than element-wise operations on its elements follows.
     """
     (out,) = outs
-    if is_anchor(out.op):
-        return out, out
+    s = te.create_schedule(out.op)
     anchor, todo, seen = None, [out], {out.op}
     while todo:
         op = todo.pop().op
         if op.is_placeholder:
             continue
-        if is_anchor(op):
+        if not set(tags).isdisjoint(op.tag.split(",")):
             anchor = op.output(0)
             continue
         if len(op.reduce_axis):
@@ -179,7 +173,7 @@ def finish(s, outs, is_anchor, same_shape=True):
         raise ValueError(f"nothing behind {out.op.name} is an operation of this template")
     if same_shape and tuple(anchor.shape) != tuple(out.shape):
         raise ValueError(f"{out.op.name} has the shape {list(out.shape)}, the operator before it {list(anchor.shape)}")
-    return anchor, out
+    return s, anchor, out
 
 
 def grid_of_tiles(cfg, s, out):

@@ -10,7 +10,7 @@ from ...topi.util import get_const_tuple, get_pad_tuple
 from ..env import GLOBAL_SCOPE
 from ..task.space import OtherOptionEntity, SplitEntity
 from ..task.topi_integration import register_topi_compute, register_topi_schedule
-from .loops import finish, is_computed, largest_divisor, simd_lanes, tag_of, unroll_within
+from .loops import begin, is_computed, largest_divisor, simd_lanes, unroll_within
 from .packing import packed
 
 _CONV, _DEPTHWISE = "conv2d_NCHWc", "depthwise_conv2d_NCHWc"
@@ -188,8 +188,7 @@ def _sum_point(cfg, s, part, ic):
 @register_topi_schedule("conv2d_NCHWc.x86")
 def schedule_conv2d_nchwc(cfg, outs):
     """Rows run in parallel; a tile of columns (of rows and columns, if the window is one element) is summed in registers."""
-    s = te.create_schedule([x.op for x in outs])
-    conv, out = finish(s, outs, tag_of(_CONV), same_shape=False)
+    s, conv, out = begin(outs, _CONV, same_shape=False)
     data, weight = s[conv].op.input_tensors
     _schedule_inputs(s, data, weight)
     ic, oc = get_const_tuple(weight.shape)[4:]
@@ -236,8 +235,7 @@ def depthwise_conv2d_nchwc(cfg, data, kernel, strides, padding, dilation, layout
 @register_topi_schedule("depthwise_conv2d_NCHWc.x86")
 def schedule_depthwise_conv2d_nchwc(cfg, outs):
     """Rows run in parallel; a tile of columns is summed in registers."""
-    s = te.create_schedule([x.op for x in outs])
-    conv, out = finish(s, outs, tag_of(_DEPTHWISE), same_shape=False)
+    s, conv, out = begin(outs, _DEPTHWISE, same_shape=False)
     data, weight = s[conv].op.input_tensors
     _schedule_inputs(s, data, weight)
     part = s.cache_write(conv, "global")

@@ -9,7 +9,7 @@ from ... import te, topi
 from ...numerics import sum_type
 from ...topi.util import get_const_tuple, get_pad_tuple
 from ..task.topi_integration import register_topi_compute, register_topi_schedule
-from .loops import current_target, extent, finish, grid3, is_computed, spread, tag_of
+from .loops import begin, current_target, extent, grid3, is_computed, spread
 from .packing import packed
 
 UNROLL, VECTORS = 16, (1, 2, 4, 8, 16)
@@ -163,27 +163,34 @@ def conv2d_nchw_mali(cfg, data, kernel, strides, padding, dilation, out_dtype):
     return _compute_nchw(cfg, data, kernel, strides, padding, dilation, out_dtype, num_tile=3)
 
 
+def _schedule_mali(cfg, outs, tag):
+    s, output, out = begin(outs, tag)
+    conv, tile, weight = _parts(s, output)
+    channels_first = tag == _NCHW
+    names = ("tile_co", "tile_oh", "tile_ow") if channels_first else ("tile_oh", "tile_ow", "tile_co")
+    threads = [cfg[name].size[1] for name in names]
+    _pack_on_gpu(s, tile, weight, cfg["tile_co"].size[-1], VECTORS, 4 if channels_first else 3)
+
+    n, z, y, x, *inner = s[conv].op.axis
+    sums = s[conv].op.reduce_axis
+    window = list(sums[1:] if channels_first else sums[:2])
+    cfg["ann_reduce"].apply(s, conv, window, axis_lens=[extent(a) for a in window], max_unroll=UNROLL, cfg=cfg)
+    cfg["reorder_0" if channels_first else "reorder_conv"].apply(s, conv, [n, z, y, x, *sums, *inner])
+    grid3(s[conv], (z, y, x), threads, batch=n)
+    tiled = inner if channels_first else inner[1:]
+    lens = [cfg[name].size[-1] for name in ("tile_oh", "tile_ow", "tile_co")][-len(tiled):]
+    cfg["ann_spatial"].apply(s, conv, tiled, axis_lens=lens, max_unroll=UNROLL, vec_size=list(VECTORS), cfg=cfg)
+    if output.op != out.op:
+        s[output].compute_inline()
+    n, *axes = s[out].op.axis
+    grid3(s[out], axes, threads, batch=n)
+    return s
+
+
 @register_topi_schedule("conv2d_nchw_spatial_pack.mali")
 def schedule_conv2d_nchw_mali(cfg, outs):
     """Blocks of threads over channels, rows and columns; one thread computes a tile."""
-    s = te.create_schedule([x.op for x in outs])
-    output, out = finish(s, outs, tag_of(_NCHW))
-    conv, tile, weight = _parts(s, output)
-    (_, tc, VC), (_, th, VH), (_, tw, VW) = (cfg[name].size for name in ("tile_co", "tile_oh", "tile_ow"))
-    _pack_on_gpu(s, tile, weight, VC, VECTORS, 4)
-
-    n, c, h, w, vh, vw, vc = s[conv].op.axis
-    ci, kh, kw = s[conv].op.reduce_axis
-    cfg["ann_reduce"].apply(s, conv, [kh, kw], axis_lens=[extent(kh), extent(kw)], max_unroll=UNROLL, cfg=cfg)
-    cfg["reorder_0"].apply(s, conv, [n, c, h, w, ci, kh, kw, vh, vw, vc])
-    grid3(s[conv], (c, h, w), (tc, th, tw), batch=n)
-    cfg["ann_spatial"].apply(s, conv, [vh, vw, vc], axis_lens=[VH, VW, VC], max_unroll=UNROLL, vec_size=list(VECTORS),
-                             cfg=cfg)
-    if output.op != out.op:
-        s[output].compute_inline()
-    n, c, h, w = s[out].op.axis
-    grid3(s[out], (c, h, w), (tc, th, tw), batch=n)
-    return s
+    return _schedule_mali(cfg, outs, _NCHW)
 
 
 @register_topi_compute("conv2d_nhwc_spatial_pack.mali")
@@ -195,24 +202,7 @@ def conv2d_nhwc_mali(cfg, data, kernel, strides, padding, dilation, out_dtype):
 @register_topi_schedule("conv2d_nhwc_spatial_pack.mali")
 def schedule_conv2d_nhwc_mali(cfg, outs):
     """As for NCHW, with channels along x."""
-    s = te.create_schedule([x.op for x in outs])
-    output, out = finish(s, outs, tag_of(_NHWC))
-    conv, tile, weight = _parts(s, output)
-    (_, tc, OCI), (_, th, _), (_, tw, OWI) = (cfg[name].size for name in ("tile_co", "tile_oh", "tile_ow"))
-    _pack_on_gpu(s, tile, weight, OCI, VECTORS, 3)
-
-    n, oho, owo, oco, ohi, owi, oci = s[conv].op.axis
-    kh, kw, ic = s[conv].op.reduce_axis
-    cfg["ann_reduce"].apply(s, conv, [kh, kw], axis_lens=[extent(kh), extent(kw)], max_unroll=UNROLL, cfg=cfg)
-    cfg["reorder_conv"].apply(s, conv, [n, oho, owo, oco, kh, kw, ic, ohi, owi, oci])
-    grid3(s[conv], (oho, owo, oco), (th, tw, tc), batch=n)
-    cfg["ann_spatial"].apply(s, conv, [owi, oci], axis_lens=[OWI, OCI], max_unroll=UNROLL, vec_size=list(VECTORS),
-                             cfg=cfg)
-    if output.op != out.op:
-        s[output].compute_inline()
-    n, h, w, c = s[out].op.axis
-    grid3(s[out], (h, w, c), (th, tw, tc), batch=n)
-    return s
+    return _schedule_mali(cfg, outs, _NHWC)
 
 
 # ---- ARM CPUs ----
@@ -225,8 +215,7 @@ def conv2d_nchw_arm(cfg, data, kernel, strides, padding, dilation, out_dtype):
 @register_topi_schedule("conv2d_nchw_spatial_pack.arm_cpu")
 def schedule_conv2d_nchw_arm(cfg, outs):
     """Blocks of channels run in parallel; a tile stays in registers."""
-    s = te.create_schedule([x.op for x in outs])
-    output, out = finish(s, outs, tag_of(_NCHW))
+    s, output, out = begin(outs, _NCHW)
     conv, tile, weight = _parts(s, output)
     sizes = [cfg[name].size[-1] for name in ("tile_oh", "tile_ow", "tile_co")]
 

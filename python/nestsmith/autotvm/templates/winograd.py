@@ -11,18 +11,7 @@ from ...numerics import sum_type
 from ...topi.nn.winograd import const_matrix, transform_matrices
 from ...topi.util import get_const_tuple, get_pad_tuple, tuple_of
 from ..task.topi_integration import register_topi_compute, register_topi_schedule
-from .loops import (
-    apply_unrolling,
-    bind,
-    define_unrolling,
-    extent,
-    fetch,
-    finish,
-    grid3,
-    is_computed,
-    spread,
-    tag_of,
-)
+from .loops import apply_unrolling, begin, bind, define_unrolling, extent, fetch, grid3, is_computed, spread
 from .packing import packed
 
 _BLOCKED, _CUDA = "winograd_conv2d_output", "conv2d_nchw_winograd"
@@ -174,8 +163,7 @@ def conv2d_nchw_winograd_mali(cfg, data, kernel, strides, padding, dilation, out
 @register_topi_schedule("conv2d_nchw_winograd.mali")
 def schedule_conv2d_nchw_winograd_mali(cfg, outs):
     """Four kernels: transform of the input, (of the weight,) products, transform back with whatever follows."""
-    s = te.create_schedule([x.op for x in outs])
-    output, out = finish(s, outs, tag_of(_BLOCKED))
+    s, output, out = begin(outs, _BLOCKED)
     inverse, M, U, V, d = _parts(s, output)
     if is_computed(U):
         co, ci = _transform_weight(s, U)
@@ -232,8 +220,7 @@ def conv2d_nchw_winograd_arm(cfg, data, kernel, strides, padding, dilation, out_
 @register_topi_schedule("conv2d_nchw_winograd.arm_cpu")
 def schedule_conv2d_nchw_winograd_arm(cfg, outs):
     """Products of a block of output channels are made where they are transformed back."""
-    s = te.create_schedule([x.op for x in outs])
-    output, out = finish(s, outs, tag_of(_BLOCKED))
+    s, output, out = begin(outs, _BLOCKED)
     inverse, M, U, V, d = _parts(s, output)
     if is_computed(U):
         co, _ = _transform_weight(s, U)
@@ -334,8 +321,7 @@ def _multiply_on_gpu(cfg, s, product, weight, image):
 
 
 def _schedule_cuda(cfg, outs):
-    s = te.create_schedule([x.op for x in outs])
-    output, out = finish(s, outs, tag_of(_CUDA))
+    s, output, out = begin(outs, _CUDA)
     inverse, product, weight, image, d = _parts(s, output)
 
     local = s.cache_write(image, "local")
