@@ -27,12 +27,11 @@ from .infer import infer_type
 from .module import IRModule
 from .ty import FuncType, GlobalTypeVar, TensorType, Type, TypeVar, map_parts
 
-__all__ = [
-    "post_order_visit", "well_formed", "check_constant", "check_kind", "check_basic_block_normal_form", "free_vars", "bound_vars", "all_vars",
-    "free_type_vars", "bound_type_vars", "all_type_vars", "all_dtypes", "get_total_mac_number", "detect_feature", "Feature", "list_op_freqs",
-    "extract_fused_functions", "count_layers", "extract_intermdeiate_expr", "search_fc_transpose", "get_calibration_data",
-    "operations_distribution",
-]  # fmt: skip
+__all__ = ["post_order_visit", "well_formed", "check_constant", "check_kind", "check_basic_block_normal_form",
+           "free_vars", "bound_vars", "all_vars", "free_type_vars", "bound_type_vars", "all_type_vars", "all_dtypes",
+           "get_total_mac_number", "detect_feature", "Feature", "list_op_freqs", "extract_fused_functions",
+           "count_layers", "extract_intermdeiate_expr", "search_fc_transpose", "get_calibration_data",
+           "operations_distribution"]  # fmt: skip
 
 
 def _body(x):

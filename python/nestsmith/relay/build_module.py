@@ -240,9 +240,8 @@ def compile_module(mod, target):
 def _report(programs, nbytes):
     real = [p for p in programs if not p.empty]
     tuned = [p for p in real if p.origin == "tuned"]
-    logger.info(
-        "schedules: %d tuned, %d default; planned memory: %.1f MiB", len(tuned), len(real) - len(tuned), nbytes / 2**20
-    )
+    logger.info("schedules: %d tuned, %d default; planned memory: %.1f MiB", len(tuned), len(real) - len(tuned),
+                nbytes / 2**20)  # fmt: skip
     for p in real:
         if p.why:
             logger.warning("%s: %s; the default schedule is used", p.name, p.why)

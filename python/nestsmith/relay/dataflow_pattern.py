@@ -32,12 +32,11 @@ from .op.op import get
 from .op.registry import Op
 from .ty import TensorType
 
-__all__ = [
-    "DFPattern", "ExprPattern", "VarPattern", "ConstantPattern", "CallPattern", "FunctionPattern", "IfPattern", "LetPattern", "TuplePattern",
-    "TupleGetItemPattern", "AltPattern", "WildcardPattern", "TypePattern", "DataTypePattern", "ShapePattern", "AttrPattern",
-    "DominatorPattern", "DFPatternCallback", "is_var", "is_constant", "is_expr", "is_op", "is_tuple", "is_tuple_get_item", "is_if", "is_let",
-    "wildcard", "has_type", "has_dtype", "has_shape", "has_attr", "dominates", "match", "rewrite", "partition",
-]  # fmt: skip
+__all__ = ["DFPattern", "ExprPattern", "VarPattern", "ConstantPattern", "CallPattern", "FunctionPattern", "IfPattern",
+           "LetPattern", "TuplePattern", "TupleGetItemPattern", "AltPattern", "WildcardPattern", "TypePattern",
+           "DataTypePattern", "ShapePattern", "AttrPattern", "DominatorPattern", "DFPatternCallback", "is_var",
+           "is_constant", "is_expr", "is_op", "is_tuple", "is_tuple_get_item", "is_if", "is_let", "wildcard",
+           "has_type", "has_dtype", "has_shape", "has_attr", "dominates", "match", "rewrite", "partition"]  # fmt: skip
 
 
 class _Found(typing.NamedTuple):

@@ -16,11 +16,10 @@ from .. import check
 from ..numerics import from_bfloat16, to_bfloat16
 from .ty import IncompleteType, TensorType, Type
 
-__all__ = [
-    "Expr", "Var", "Constant", "Call", "Tuple", "TupleGetItem", "TupleWrapper", "Function", "Let", "If", "RefCreate", "RefRead", "RefWrite",
-    "GlobalVar", "Attrs", "var", "const", "post_order", "rewrite", "free_vars", "children", "is_primitive_call", "with_children", "parts",
-    "with_parts", "all_nodes", "count_refs", "bind",
-]  # fmt: skip
+__all__ = ["Expr", "Var", "Constant", "Call", "Tuple", "TupleGetItem", "TupleWrapper", "Function", "Let", "If",
+           "RefCreate", "RefRead", "RefWrite", "GlobalVar", "Attrs", "var", "const", "post_order", "rewrite",
+           "free_vars", "children", "is_primitive_call", "with_children", "parts", "with_parts", "all_nodes",
+           "count_refs", "bind"]  # fmt: skip
 
 
 class above:
@@ -321,9 +320,8 @@ class Function(Expr):
         return bool(self.attrs.get("Primitive"))
 
     def with_attr(self, key, value):
-        return Function(
-            self.params, self.body, self.ret_type, self.type_params, self.attrs.with_(**Attrs.of({key: value})), self.span
-        )
+        return Function(self.params, self.body, self.ret_type, self.type_params,
+                        self.attrs.with_(**Attrs.of({key: value})), self.span)  # fmt: skip
 
 
 class Let(Expr):

@@ -25,11 +25,10 @@ from .op.registry import Op
 
 __all__ = ["ExprFunctor", "ExprVisitor", "ExprMutator"]
 
-_METHODS = {
-    Function: "visit_function", Call: "visit_call", Let: "visit_let", Var: "visit_var", GlobalVar: "visit_global_var", If: "visit_if",
-    Tuple: "visit_tuple", TupleGetItem: "visit_tuple_getitem", Constant: "visit_constant", Op: "visit_op",
-    RefCreate: "visit_ref_create", RefRead: "visit_ref_read", RefWrite: "visit_ref_write",
-}  # fmt: skip
+_METHODS = {Function: "visit_function", Call: "visit_call", Let: "visit_let", Var: "visit_var",
+            GlobalVar: "visit_global_var", If: "visit_if", Tuple: "visit_tuple", TupleGetItem: "visit_tuple_getitem",
+            Constant: "visit_constant", Op: "visit_op", RefCreate: "visit_ref_create", RefRead: "visit_ref_read",
+            RefWrite: "visit_ref_write"}  # fmt: skip
 
 
 class ExprFunctor:

@@ -13,10 +13,9 @@ from ..check import dtype_bytes
 from ..tir import Any, PrimExpr
 from .dims import Sym, as_dim
 
-__all__ = [
-    "Any", "Type", "TensorType", "TupleType", "FuncType", "DTYPES", "dtype_bytes", "scalar_type", "Sym", "TypeVar", "GlobalTypeVar",
-    "TypeCall", "TypeConstraint", "TypeData", "TypeRelation", "TypeKind", "IncompleteType", "RefType", "ShapeVar", "is_dynamic",
-]  # fmt: skip
+__all__ = ["Any", "Type", "TensorType", "TupleType", "FuncType", "DTYPES", "dtype_bytes", "scalar_type", "Sym",
+           "TypeVar", "GlobalTypeVar", "TypeCall", "TypeConstraint", "TypeData", "TypeRelation", "TypeKind",
+           "IncompleteType", "RefType", "ShapeVar", "is_dynamic"]  # fmt: skip
 
 DTYPES = "float32 float16 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
 _ALIASES = {"float": "float32", "int": "int32", "uint": "uint32"}

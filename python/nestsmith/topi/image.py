@@ -46,13 +46,9 @@ class _Exact:
     """Where outputs lie on an axis of `n` inputs: output y of `m` at (a y + b) / d."""
 
     def __init__(self, n, m, mode):
-        a, b, d = {
-            "half_pixel": (2 * n, n - m, 2 * m),
-            "pytorch_half_pixel": (2 * n, n - m, 2 * m),
-            "align_corners": (n - 1, 0, m - 1),
-            "asymmetric": (n, 0, m),
-            "tf_half_pixel_for_nn": (2 * n, n, 2 * m),
-        }[mode]
+        a, b, d = {"half_pixel": (2 * n, n - m, 2 * m), "pytorch_half_pixel": (2 * n, n - m, 2 * m),
+                   "align_corners": (n - 1, 0, m - 1), "asymmetric": (n, 0, m),
+                   "tf_half_pixel_for_nn": (2 * n, n, 2 * m)}[mode]  # fmt: skip
         if m == 1 and mode in ("align_corners", "pytorch_half_pixel"):
             a, b, d = 0, 0, 1
         common = math.gcd(a, b, d)
@@ -117,12 +113,8 @@ def _cubic_weights(t, alpha, dtype):
         return tir.const(float(v), dtype)
 
     t2, t3 = t * t, t * t * t
-    return [
-        c(alpha) * (t3 - c(2) * t2 + t),
-        c(alpha + 2) * t3 - c(alpha + 3) * t2 + c(1),
-        c(-(alpha + 2)) * t3 + c(2 * alpha + 3) * t2 - c(alpha) * t,
-        c(alpha) * t2 - c(alpha) * t3,
-    ]
+    return [c(alpha) * (t3 - c(2) * t2 + t), c(alpha + 2) * t3 - c(alpha + 3) * t2 + c(1),
+            c(-(alpha + 2)) * t3 + c(2 * alpha + 3) * t2 - c(alpha) * t, c(alpha) * t2 - c(alpha) * t3]  # fmt: skip
 
 
 def _taps(place, y, n, method, dtype, alpha, exclude):
@@ -206,29 +198,26 @@ def _resize(data, roi, size, letters, layout, method, mode, rounding, alpha, exc
     return te.compute(shape, f, name="resize", tag=INJECTIVE)
 
 
-def resize1d(
-    data, roi, size, layout="NCW", method="linear", coordinate_transformation_mode="half_pixel", rounding_method="", bicubic_alpha=-0.5,
-    bicubic_exclude=0, extrapolation_value=0.0, out_dtype=None, output_shape=None,
-):  # fmt: skip
+def resize1d(data, roi, size, layout="NCW", method="linear", coordinate_transformation_mode="half_pixel",
+             rounding_method="", bicubic_alpha=-0.5, bicubic_exclude=0, extrapolation_value=0.0, out_dtype=None,
+             output_shape=None):  # fmt: skip
     """`data` with its axis W resized; see :func:`resize2d`."""
     return _resize(data, roi, output_shape or size, "W", layout, method, coordinate_transformation_mode, rounding_method, bicubic_alpha,
                    bicubic_exclude, extrapolation_value, out_dtype)  # fmt: skip
 
 
-def resize2d(
-    data, roi, size, layout="NCHW", method="linear", coordinate_transformation_mode="half_pixel", rounding_method="", bicubic_alpha=-0.5,
-    bicubic_exclude=0, extrapolation_value=0.0, out_dtype=None, output_shape=None,
-):  # fmt: skip
+def resize2d(data, roi, size, layout="NCHW", method="linear", coordinate_transformation_mode="half_pixel",
+             rounding_method="", bicubic_alpha=-0.5, bicubic_exclude=0, extrapolation_value=0.0, out_dtype=None,
+             output_shape=None):  # fmt: skip
     """`data` with its axes H and W resized to `size`; see the top of this file. ``bicubic_exclude``: pixels beyond the
     edge have no weight. Raises ValueError for an unknown method, mode, rounding or layout."""
     return _resize(data, roi, output_shape or size, "HW", layout, method, coordinate_transformation_mode, rounding_method, bicubic_alpha,
                    bicubic_exclude, extrapolation_value, out_dtype)  # fmt: skip
 
 
-def resize3d(
-    data, roi, size, layout="NCDHW", method="linear", coordinate_transformation_mode="half_pixel", rounding_method="", bicubic_alpha=-0.5,
-    bicubic_exclude=0, extrapolation_value=0.0, out_dtype=None, output_shape=None,
-):  # fmt: skip
+def resize3d(data, roi, size, layout="NCDHW", method="linear", coordinate_transformation_mode="half_pixel",
+             rounding_method="", bicubic_alpha=-0.5, bicubic_exclude=0, extrapolation_value=0.0, out_dtype=None,
+             output_shape=None):  # fmt: skip
     """`data` with its axes D, H and W resized; see :func:`resize2d`."""
     return _resize(data, roi, output_shape or size, "DHW", layout, method, coordinate_transformation_mode, rounding_method, bicubic_alpha,
                    bicubic_exclude, extrapolation_value, out_dtype)  # fmt: skip
@@ -339,9 +328,8 @@ def grid_sample(data, grid, method="bilinear", layout="NCHW", padding_mode="zero
     return te.compute((data.shape[0], data.shape[1], *grid.shape[2:]), f, name="grid_sample", tag=INJECTIVE)
 
 
-def crop_and_resize(
-    data, boxes, box_indices, crop_size, layout="NCHW", method="bilinear", extrapolation_value=None, out_dtype=None
-):  # fmt: skip
+def crop_and_resize(data, boxes, box_indices, crop_size, layout="NCHW", method="bilinear", extrapolation_value=None,
+                    out_dtype=None):  # fmt: skip
     """Parts of images, ``boxes`` [B, 4] (y0, x0, y1, x1 in parts of the image) of image ``box_indices`` [B], resized to ``crop_size``.
 
     ``method``: bilinear or nearest_neighbor. What lies beyond the image is ``extrapolation_value`` (default 0).

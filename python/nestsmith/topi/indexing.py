@@ -69,9 +69,8 @@ def _landed(data, axes, hit, update, mode, name):
         count = c_compute(
             data.shape,
             lambda *ax: te.sum(tir.Select(hit(ax, ks)[0], tir.const(1, dtype), tir.const(0, dtype)), axis=ks),
-            f"{name}_count",
-            COMM_REDUCE,
-        )
+            f"{name}_count", COMM_REDUCE,
+        )  # fmt: skip
         return c_compute(data.shape, lambda *ax: tir.Div(total(*ax), count(*ax) + tir.const(1, dtype)), name, INJECTIVE)
     ks = [te.reduce_axis(d, n) for d, n in axes]
     if mode == "update":

@@ -131,9 +131,8 @@ def fixed_point_multiply_per_axis(x, y, lshift, rshift, is_lshift_required, is_r
 
     def f(*ax):
         at = [ax[normal_axis(a, len(ax))] for a in axes]
-        return tir.q_multiply_shift_per_axis(
-            x(*ax), y(*at), lshift(*at), rshift(*at), tir.const(31), tir.const(bool(is_lshift_required)), tir.const(bool(is_rshift_required))
-        )
+        return tir.q_multiply_shift_per_axis(x(*ax), y(*at), lshift(*at), rshift(*at), tir.const(31),
+                                             tir.const(bool(is_lshift_required)), tir.const(bool(is_rshift_required)))  # fmt: skip
 
     return c_compute(x.shape, f, "T_fixed_point_multiply_per_axis", ELEMWISE)
 

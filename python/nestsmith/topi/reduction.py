@@ -29,9 +29,8 @@ from .util import (
 
 prod_reducer = te.comm_reducer(lambda x, y: x * y, lambda t: tir.const(1, t), "prod")
 # A maximum that is to be subtracted: of infinities it is the extreme finite value, because inf - inf is not a number.
-_finite_max = tir.Reducer(
-    tir.Max, tir.min_value, "max", ("x", "y"), lambda x, y: tir.Min(tir.Max(x, y), tir.max_value(x.dtype))
-)
+_finite_max = tir.Reducer(tir.Max, tir.min_value, "max", ("x", "y"),
+                          lambda x, y: tir.Min(tir.Max(x, y), tir.max_value(x.dtype)))  # fmt: skip
 _all = te.comm_reducer(lambda x, y: tir.And(x, y), lambda t: tir.const(True), "all")
 _any = te.comm_reducer(lambda x, y: tir.Or(x, y), lambda t: tir.const(False), "any")
 

@@ -350,9 +350,8 @@ def tile(x, reps):
     return c_compute(
         [s * r for s, r in zip(full, reps)],
         lambda *ax: x(*[i if isinstance(s, int) and s == 0 else te.floormod(i, s) for i, s in zip(ax[skip:], x.shape)]),
-        "T_tile",
-        BROADCAST,
-    )
+        "T_tile", BROADCAST,
+    )  # fmt: skip
 
 
 def flip(x, axis=0):

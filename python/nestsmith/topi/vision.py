@@ -148,9 +148,8 @@ def get_valid_counts(data, score_threshold, id_index, score_index):
 
     count = c_compute([b], lambda i: te.sum(good(i, r).astype("int32"), axis=r), "valid_count", COMM_REDUCE)
     r2 = te.reduce_axis((0, n), "r")
-    place = c_compute(
-        [b, n], lambda i, j: te.sum(tir.And(r2 < j, good(i, r2)).astype("int32"), axis=r2), "valid_place", COMM_REDUCE
-    )
+    place = c_compute([b, n], lambda i, j: te.sum(tir.And(r2 < j, good(i, r2)).astype("int32"), axis=r2), "valid_place",
+                      COMM_REDUCE)  # fmt: skip
     r3 = te.reduce_axis((0, n), "r")
     at = c_compute([b, n],
                    lambda i, j: te.max(tir.Select(tir.And(good(i, r3), tir.EQ(place(i, r3), j)), r3.var, -1), axis=r3),
@@ -158,7 +157,6 @@ def get_valid_counts(data, score_threshold, id_index, score_index):
     boxes = c_compute(
         [b, n, k],
         lambda i, j, e: te.if_then_else(at(i, j) >= 0, data(i, te.max(at(i, j), 0), e), tir.const(-1, data.dtype)),
-        "valid_boxes",
-        INJECTIVE,
-    )
+        "valid_boxes", INJECTIVE,
+    )  # fmt: skip
     return [count, boxes, at]

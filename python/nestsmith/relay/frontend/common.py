@@ -209,9 +209,8 @@ def convolution(x, w, bias, strides, pads, dilation, groups):
     """A convolution of NC* data with OI* weights over one, two or three axes; `pads` are the begins, then the ends."""
     dims = rank_of(x) - 2
     shape = shape_of(w)
-    y = getattr(nn, f"conv{dims}d")(
-        x, w, strides=strides, padding=pads, dilation=dilation, groups=groups, channels=shape[0], kernel_size=shape[2:]
-    )  # fmt: skip
+    y = getattr(nn, f"conv{dims}d")(x, w, strides=strides, padding=pads, dilation=dilation, groups=groups,
+                                    channels=shape[0], kernel_size=shape[2:])  # fmt: skip
     return y if bias is None else nn.bias_add(y, bias)
 
 
@@ -224,10 +223,9 @@ def transposed_convolution(x, w, bias, strides, pads, dilation, groups, output_p
         zero = [0] * (2 - dims)
         if dims == 1:
             x, w = relay.expand_dims(x, 2), relay.expand_dims(w, 2)
-        y = nn.conv2d_transpose(
-            x, w, strides=[*one, *strides], padding=[*zero, *pads[:dims], *zero, *pads[dims:]], groups=groups,
-            channels=shape[1] * groups, kernel_size=[*one, *shape[2:]], output_padding=[*zero, *output_padding],
-        )  # fmt: skip
+        y = nn.conv2d_transpose(x, w, strides=[*one, *strides], padding=[*zero, *pads[:dims], *zero, *pads[dims:]],
+                                groups=groups, channels=shape[1] * groups, kernel_size=[*one, *shape[2:]],
+                                output_padding=[*zero, *output_padding])  # fmt: skip
         y = relay.squeeze(y, [2]) if dims == 1 else y
     else:
         x = spread(x, strides)
@@ -644,10 +642,9 @@ def resize(x, sizes, scales, method, mode="half_pixel", rounding="round_prefer_f
     plain = len(shape) == 4 and sizes[:2] == list(shape[:2]) and exact and mode in ("half_pixel", "align_corners", "asymmetric")
     plain = plain and not antialias
     if plain and method != "cubic" and not (method == "nearest" and mode != "asymmetric"):
-        return image.resize2d(
-            x, sizes[2:], method={"nearest": "nearest_neighbor"}.get(method, method), coordinate_transformation_mode=mode,
-            rounding_method=rounding if method == "nearest" else "",
-        )  # fmt: skip
+        return image.resize2d(x, sizes[2:], method={"nearest": "nearest_neighbor"}.get(method, method),
+                              coordinate_transformation_mode=mode,
+                              rounding_method=rounding if method == "nearest" else "")  # fmt: skip
     for axis, (n, o, s) in enumerate(zip(shape, sizes, scales)):
         if n == o and s == 1 and mode != "tf_crop_and_resize":
             continue

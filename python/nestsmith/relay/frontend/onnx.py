@@ -579,9 +579,8 @@ def _one_float_type(n):
 
 def _computable(node):
     """Whether the standard's reference can compute a node of which all inputs are known, as it would in any run."""
-    return (
-        node.domain in ("", "ai.onnx") and any(node.input) and node.op_type not in _RANDOM and not any(a.HasField("g") for a in node.attribute)
-    )
+    return (node.domain in ("", "ai.onnx") and any(node.input) and node.op_type not in _RANDOM
+            and not any(a.HasField("g") for a in node.attribute))  # fmt: skip
 
 
 def _computed(node, inputs, opset):

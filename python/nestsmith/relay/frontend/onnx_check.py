@@ -30,10 +30,9 @@ _WORDS: dict = {
     **{(op, "mode"): ("nearest", "linear", "bilinear", "cubic") for op in ("Resize", "Upsample")},
     ("Pad", "mode"): ("constant", "reflect", "edge", "wrap"),
 }  # fmt: skip
-_FLAGS = (
-    "fmod", "is_causal", "keepdims", "noop_with_empty_axes", "transA", "transB", "count_include_pad", "ceil_mode", "exclusive", "reverse",
-    "select_last_index", "largest", "sorted", "linear_before_reset", "input_forget", "antialias", "layout", "normalize_variance", "saturate",
-)
+_FLAGS = ("fmod", "is_causal", "keepdims", "noop_with_empty_axes", "transA", "transB", "count_include_pad", "ceil_mode",
+          "exclusive", "reverse", "select_last_index", "largest", "sorted", "linear_before_reset", "input_forget",
+          "antialias", "layout", "normalize_variance", "saturate")  # fmt: skip
 _POSITIVE = ("strides", "dilations", "kernel_shape", "group", "num_groups", "blocksize", "hidden_size", "num_outputs")
 
 

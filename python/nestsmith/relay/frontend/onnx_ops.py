@@ -50,12 +50,11 @@ def _unary(name, f):
     CONVERTERS[name] = lambda n: f(n.input(0))
 
 
-for _onnx, _relay in {
-    "Abs": "abs", "Neg": "negative", "Ceil": "ceil", "Floor": "floor", "Sqrt": "sqrt", "Exp": "exp", "Log": "log", "Sin": "sin",
-    "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh",
-    "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf", "Sigmoid": "sigmoid", "Tanh": "tanh", "Not": "logical_not",
-    "BitwiseNot": "bitwise_not",
-}.items():  # fmt: skip
+for _onnx, _relay in {"Abs": "abs", "Neg": "negative", "Ceil": "ceil", "Floor": "floor", "Sqrt": "sqrt", "Exp": "exp",
+                      "Log": "log", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos",
+                      "Atan": "atan", "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh",
+                      "Atanh": "atanh", "Erf": "erf", "Sigmoid": "sigmoid", "Tanh": "tanh", "Not": "logical_not",
+                      "BitwiseNot": "bitwise_not"}.items():  # fmt: skip
     _unary(_onnx, getattr(relay, _relay))
 _unary("Erfc", relay.erfc)  # no operator of the standard: tf2onnx leaves it in Keras' gelu
 for _onnx in ("Softplus", "Softsign", "Mish"):
@@ -84,12 +83,11 @@ def _broadcast(names, f):
     converter(*names)(convert)
 
 
-for _onnx, _relay in {
-    "Add": "add", "Sub": "subtract", "Mul": "multiply", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
-    "Div": "divide", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
-    "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "Max": "maximum", "Min": "minimum",
-    "Sum": "add",
-}.items():  # fmt: skip
+for _onnx, _relay in {"Add": "add", "Sub": "subtract", "Mul": "multiply", "And": "logical_and", "Or": "logical_or",
+                      "Xor": "logical_xor", "Div": "divide", "Greater": "greater", "GreaterOrEqual": "greater_equal",
+                      "Less": "less", "LessOrEqual": "less_equal", "BitwiseAnd": "bitwise_and",
+                      "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "Max": "maximum", "Min": "minimum",
+                      "Sum": "add"}.items():  # fmt: skip
     _broadcast([_onnx], lambda n, x, y, f=getattr(relay, _relay): f(x, y))
 _broadcast(["PRelu"], lambda n, x, y: relay.where(relay.less(x, c.scalar(0, x)), relay.multiply(x, y), x))
 

@@ -113,9 +113,8 @@ def from_tensorflow(graph, layout="NHWC", shape=None, outputs=None, convert_conf
         definition, inputs, outputs = _saved_model(tf, path) if os.path.isdir(path) else _frozen(tf, _read(tf, path), outputs)
     else:
         definition, inputs, outputs = _frozen(tf, graph, outputs)
-    proto, _ = convert.from_graph_def(
-        definition, input_names=inputs, output_names=outputs, opset=opset, shape_override=_by_tensor(shape, inputs)
-    )
+    proto, _ = convert.from_graph_def(definition, input_names=inputs, output_names=outputs, opset=opset,
+                                      shape_override=_by_tensor(shape, inputs))  # fmt: skip
     return from_onnx(_by_node(proto), freeze_params=freeze_params, check=check, limits=limits)
 
 

@@ -94,13 +94,11 @@ def _torchvision_roi_align(x, rois, spatial_scale, pooled_height, pooled_width, 
     return roi_align(x, boxes, batch, spatial_scale, (pooled_height, pooled_width), sampling_ratio, aligned)
 
 
-def _torchvision_deform_conv2d(
-    x, weight, offset, mask, bias, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups, offset_groups, use_mask
-):  # fmt: skip
+def _torchvision_deform_conv2d(x, weight, offset, mask, bias, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w,
+                               groups, offset_groups, use_mask):  # fmt: skip
     mask = mask if use_mask else None
-    return deformed_convolution(
-        x, weight, offset, mask, bias, (stride_h, stride_w), (pad_h, pad_w) * 2, (dilation_h, dilation_w), groups, offset_groups
-    )  # fmt: skip
+    return deformed_convolution(x, weight, offset, mask, bias, (stride_h, stride_w), (pad_h, pad_w) * 2,
+                                (dilation_h, dilation_w), groups, offset_groups)  # fmt: skip
 
 
 ATEN["torchvision::roi_align"] = _torchvision_roi_align

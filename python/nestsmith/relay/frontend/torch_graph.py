@@ -46,10 +46,8 @@ class _Part(Program):
     def _refuse(self, node, why):
         self.refused[node] = why
         made = node.meta["val"]
-        several = [
-            None if v is None else var(node.name, shape=tuple(v.shape), dtype=dtype_name(v.dtype))
-            for v in (made if isinstance(made, (list, tuple)) else [made])
-        ]
+        several = [None if v is None else var(node.name, shape=tuple(v.shape), dtype=dtype_name(v.dtype))
+                   for v in (made if isinstance(made, (list, tuple)) else [made])]  # fmt: skip
         return several if isinstance(made, (list, tuple)) else several[0]
 
 

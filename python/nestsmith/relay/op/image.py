@@ -74,11 +74,10 @@ def _resize(dims, name, default):
         check.one_of_names("method", method, METHODS)
         roi = (0.0,) * dims + (1.0,) * dims if roi is None else tuple(map(float, roi.data.tolist() if isinstance(roi, Constant) else roi))
         size = (size,) * dims if isinstance(size, int) else tuple(check.integer("size", n, 1) for n in size)
-        return call(
-            f"image.{name}", [data], size=size, roi=roi, layout=layout, method=method,
-            coordinate_transformation_mode=coordinate_transformation_mode, rounding_method=rounding_method, cubic_alpha=float(cubic_alpha),
-            cubic_exclude=int(cubic_exclude), extrapolation_value=float(extrapolation_value), out_dtype=out_dtype,
-        )  # fmt: skip
+        return call(f"image.{name}", [data], size=size, roi=roi, layout=layout, method=method,
+                    coordinate_transformation_mode=coordinate_transformation_mode, rounding_method=rounding_method,
+                    cubic_alpha=float(cubic_alpha), cubic_exclude=int(cubic_exclude),
+                    extrapolation_value=float(extrapolation_value), out_dtype=out_dtype)  # fmt: skip
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = f"As :func:`resize2d`, over {'one axis' if dims == 1 else 'three axes'}."
@@ -122,9 +121,8 @@ def crop_and_resize(data, boxes, box_indices, crop_size, layout, method="bilinea
                 layout=layout, method=method, extrapolation_value=float(extrapolation_value), out_dtype=out_dtype or "")  # fmt: skip
 
 
-def dilation2d(
-    data, weight, strides=(1, 1), padding=(0, 0), dilations=(1, 1), data_layout="NCHW", kernel_layout="IHW", out_dtype=""
-):  # fmt: skip
+def dilation2d(data, weight, strides=(1, 1), padding=(0, 0), dilations=(1, 1), data_layout="NCHW", kernel_layout="IHW",
+               out_dtype=""):  # fmt: skip
     """Morphological dilation: the largest sum of an element and a weight under a window, per channel."""
     pads = tuple(int(p) for p in ((padding,) * 2 if isinstance(padding, int) else padding))
     return call("image.dilation2d", [data, weight], strides=tuple(strides), padding=pads, dilations=tuple(dilations),

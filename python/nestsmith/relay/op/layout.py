@@ -16,9 +16,8 @@ import typing
 
 from ..ty import TensorType, TupleType
 
-__all__ = [
-    "Layout", "Plan", "AS_IT_IS", "layout", "follow", "broadcast", "along_axis", "along_axes", "concatenate", "permuted",
-]  # fmt: skip
+__all__ = ["Layout", "Plan", "AS_IT_IS", "layout", "follow", "broadcast", "along_axis", "along_axes", "concatenate",
+           "permuted"]  # fmt: skip
 
 AS_IT_IS = object()  # in a plan: any layout of this argument will do
 

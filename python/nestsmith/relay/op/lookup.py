@@ -167,6 +167,5 @@ register("one_hot", ANCHOR, _one_hot_infer, colour=FOLLOW, loops=_one_hot_loops,
 
 def one_hot(indices, on_value, off_value, depth, axis, dtype):
     """`on_value` at the index, else `off_value`, along a new axis of extent `depth`."""
-    return call(
-        "one_hot", [indices, as_expr(on_value), as_expr(off_value)], depth=int(depth), axis=int(axis), dtype=dtype
-    )
+    return call("one_hot", [indices, as_expr(on_value), as_expr(off_value)], depth=int(depth), axis=int(axis),
+                dtype=dtype)  # fmt: skip

@@ -14,12 +14,11 @@ from .registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, as_expr, c
 from .tensor import broadcast_shape, check_type, sqrt
 from .transform import reshape
 
-__all__ = [
-    "adv_index", "cast_like", "collapse_sum_like", "collapse_sum_to", "einsum", "fixed_point_multiply", "invert_permutation", "isfinite",
-    "isinf", "isnan", "matrix_set_diag", "mean_std", "meshgrid", "ndarray_size", "reinterpret", "reverse_reshape", "reverse_sequence",
-    "scatter_elements", "scatter_nd", "searchsorted", "segment_sum", "sequence_mask", "sliding_window", "sort", "sparse_to_dense",
-    "strided_set", "trilu", "trunc_divide", "trunc_mod", "unique", "unravel_index", "copy_shape_func", "device_copy",
-]  # fmt: skip
+__all__ = ["adv_index", "cast_like", "collapse_sum_like", "collapse_sum_to", "einsum", "fixed_point_multiply",
+           "invert_permutation", "isfinite", "isinf", "isnan", "matrix_set_diag", "mean_std", "meshgrid",
+           "ndarray_size", "reinterpret", "reverse_reshape", "reverse_sequence", "scatter_elements", "scatter_nd",
+           "searchsorted", "segment_sum", "sequence_mask", "sliding_window", "sort", "sparse_to_dense", "strided_set",
+           "trilu", "trunc_divide", "trunc_mod", "unique", "unravel_index", "copy_shape_func", "device_copy"]  # fmt: skip
 
 
 # ---- element by element ----

@@ -98,9 +98,8 @@ register("split", INJECTIVE, _split_infer,
 def split(data, indices_or_sections, axis=0):
     """Cuts along `axis` into equal parts (an int) or at the given indices. Returns several results."""
     s = indices_or_sections if isinstance(indices_or_sections, int) else ints(indices_or_sections)
-    return TupleWrapper(
-        call("split", [data], indices_or_sections=s, axis=int(axis)), s if isinstance(s, int) else len(s) + 1
-    )
+    return TupleWrapper(call("split", [data], indices_or_sections=s, axis=int(axis)),
+                        s if isinstance(s, int) else len(s) + 1)  # fmt: skip
 
 
 def slice_ranges(attrs, shape):

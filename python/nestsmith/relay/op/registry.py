@@ -168,9 +168,8 @@ def register_custom(name, describe=""):
     return op
 
 
-def register(
-    name, pattern, infer, evaluate=None, stateful=False, layout=None, colour=None, loops=None, apart=None, ranked=None
-):
+def register(name, pattern, infer, evaluate=None, stateful=False, layout=None, colour=None, loops=None, apart=None,
+             ranked=None):  # fmt: skip
     """Add an operator to the table and return it. What is computed element by element follows its data into any layout;
     operators up to the class INJECTIVE are computed in the type of their arguments."""
     if name in _TABLE:

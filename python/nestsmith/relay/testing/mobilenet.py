@@ -26,9 +26,8 @@ def _separable(x, name, cin, cout, stride, layout, dtype):
     return nn.relu(layers.batch_norm_infer(y, name + "_bn2", epsilon=1e-5, axis=axis))
 
 
-def get_net(
-    batch_size, num_classes=1000, image_shape=(3, 224, 224), dtype="float32", alpha=1.0, is_shallow=False, layout="NCHW"
-):
+def get_net(batch_size, num_classes=1000, image_shape=(3, 224, 224), dtype="float32", alpha=1.0, is_shallow=False,
+            layout="NCHW"):  # fmt: skip
     """The network as a function; `alpha` scales every channel count."""
     if layout not in ("NCHW", "NHWC"):
         raise ValueError(f"layout {layout!r}; use NCHW or NHWC")

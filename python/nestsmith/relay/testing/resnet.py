@@ -31,10 +31,8 @@ def plan(num_layers, height):
             return [(num_layers - 2) // 9] * 3, [16, 64, 128, 256], True
         if (num_layers - 2) % 6 == 0 and num_layers < 164:
             return [(num_layers - 2) // 6] * 3, [16, 16, 32, 64], False
-        raise ValueError(
-            f"no experiments done on num_layers {num_layers} for images up to 28; "
-            "(num_layers - 2) must divide by 6 or 9"
-        )
+        raise ValueError(f"no experiments done on num_layers {num_layers} for images up to 28; "
+                         "(num_layers - 2) must divide by 6 or 9")  # fmt: skip
     if num_layers not in _UNITS:
         raise ValueError(f"no experiments done on num_layers {num_layers}; use one of {', '.join(map(str, _UNITS))}")
     if num_layers >= 50:
@@ -64,9 +62,8 @@ def _unit(x, filters, stride, first, name, bottleneck, layout):
     return add(y, conv(act, filters, 1, stride, "sc") if first else x)
 
 
-def get_net(
-    batch_size, num_classes, num_layers=50, image_shape=(3, 224, 224), layout="NCHW", dtype="float32", **kwargs
-):
+def get_net(batch_size, num_classes, num_layers=50, image_shape=(3, 224, 224), layout="NCHW", dtype="float32",
+            **kwargs):  # fmt: skip
     """The network as a function of ``data`` and its parameters."""
     if layout not in ("NCHW", "NHWC"):
         raise ValueError(f"layout {layout!r}; use NCHW or NHWC")
@@ -84,9 +81,8 @@ def get_net(
         return layers.conv2d(y, channels=filters[0], kernel_size=(k, k), strides=(s, s), padding=(k // 2, k // 2),
                              name=name, data_layout=layout, kernel_layout=kernel)  # fmt: skip
 
-    y = layers.batch_norm_infer(
-        var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS, axis=axis, scale=False
-    )
+    y = layers.batch_norm_infer(var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS,
+                                axis=axis, scale=False)  # fmt: skip
     if height <= 32:
         y = conv(y, 3, 1, "conv0")
     else:
@@ -102,8 +98,7 @@ def get_net(
     return Function(free_vars(y), y)
 
 
-def get_workload(
-    batch_size=1, num_classes=1000, num_layers=18, image_shape=(3, 224, 224), layout="NCHW", dtype="float32", **kwargs
-):
+def get_workload(batch_size=1, num_classes=1000, num_layers=18, image_shape=(3, 224, 224), layout="NCHW",
+                 dtype="float32", **kwargs):  # fmt: skip
     """(module, parameters) of a ResNet; `image_shape` in the order of `layout`."""
     return create_workload(get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs))

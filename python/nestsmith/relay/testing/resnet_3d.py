@@ -41,9 +41,8 @@ def get_net(batch_size, num_classes, num_layers=50, image_shape=None, layout="NC
             y = conv(bn_relu(y, name + "_bn2"), f, 3, 1, name + "_conv2")
         return add(y, conv(act, f, 1, s, name + "_sc") if first else x)
 
-    y = layers.batch_norm_infer(
-        var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS, scale=False
-    )
+    y = layers.batch_norm_infer(var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS,
+                                scale=False)  # fmt: skip
     if height <= 32:
         y = conv(y, filters[0], 3, 1, "conv0")
     else:
@@ -56,8 +55,7 @@ def get_net(batch_size, num_classes, num_layers=50, image_shape=None, layout="NC
     return Function(free_vars(y), y)
 
 
-def get_workload(
-    batch_size=1, num_classes=1000, num_layers=18, image_shape=None, layout="NCDHW", dtype="float32", **kwargs
-):
+def get_workload(batch_size=1, num_classes=1000, num_layers=18, image_shape=None, layout="NCDHW", dtype="float32",
+                 **kwargs):  # fmt: skip
     """(module, parameters) of a 3-D ResNet."""
     return create_workload(get_net(batch_size, num_classes, num_layers, image_shape, layout, dtype, **kwargs))

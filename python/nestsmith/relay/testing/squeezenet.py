@@ -31,9 +31,8 @@ def get_net(batch_size, image_shape, num_classes, version, dtype):
             continue
         k += 1
         s = _conv(y, spec[0], 1, f"fire{k}_input_conv")
-        y = concatenate(
-            (_conv(s, spec[1], 1, f"fire{k}_left_conv"), _conv(s, spec[1], 3, f"fire{k}_right_conv", 1, 1)), axis=1
-        )
+        y = concatenate((_conv(s, spec[1], 1, f"fire{k}_left_conv"), _conv(s, spec[1], 3, f"fire{k}_right_conv", 1, 1)),
+                        axis=1)  # fmt: skip
     y = _conv(nn.dropout(y, 0.5), num_classes, 1, "conv_final")
     y = nn.softmax(nn.batch_flatten(nn.global_avg_pool2d(y)))
     return Function(free_vars(y), y)

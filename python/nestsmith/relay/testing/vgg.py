@@ -35,8 +35,7 @@ def get_net(batch_size, image_shape, num_classes, dtype, num_layers=11, batch_no
     return Function(free_vars(y), y)
 
 
-def get_workload(
-    batch_size, num_classes=1000, image_shape=(3, 224, 224), dtype="float32", num_layers=11, batch_norm=False
-):
+def get_workload(batch_size, num_classes=1000, image_shape=(3, 224, 224), dtype="float32", num_layers=11,
+                 batch_norm=False):  # fmt: skip
     """(module, parameters) of VGG-11, 13, 16 or 19."""
     return create_workload(get_net(batch_size, image_shape, num_classes, dtype, num_layers, batch_norm))

@@ -34,12 +34,11 @@ from .normal_forms import ToANormalForm, ToGraphNormalForm
 from .simplify import CanonicalizeCast, CanonicalizeOps, EliminateCommonSubexpr, SimplifyExpr, SimplifyInference
 from .tensor_cores import ForTensorCores
 
-__all__ = [
-    "Pass", "PassContext", "Sequential", "function_pass", "module_pass", "AlterOpLayout", "AnnotateSpans", "FastMath", "Legalize",
-    "ToANormalForm", "ToGraphNormalForm", "PassInfo", "ModulePass", "FunctionPass", "PrintIR", "DeadCodeElimination", "InferType",
-    "RemoveUnusedFunctions", "FillChannels", "FlatWeights", "FoldConstant", "BackwardFoldScaleAxis", "FoldScaleAxis",
-    "ForwardFoldScaleAxis", "DefuseOps", "FuseOps", "CanonicalizeCast", "ChooseForms", "CanonicalizeOps", "CombineParallelBatchMatmul",
-    "CombineParallelConv2D", "CombineParallelDense", "ConvertLayout", "LayoutConfig", "EliminateCommonSubexpr", "Inline", "InlineAll",
-    "JoinInPlace", "LateReshape", "OwnMoves", "SimplifyMoves", "CheckIndices", "ColumnWeights", "ForTensorCores", "SimplifyExpr",
-    "SimplifyInference", "ToMixedPrecision",
-]  # fmt: skip
+__all__ = ["Pass", "PassContext", "Sequential", "function_pass", "module_pass", "AlterOpLayout", "AnnotateSpans",
+           "FastMath", "Legalize", "ToANormalForm", "ToGraphNormalForm", "PassInfo", "ModulePass", "FunctionPass",
+           "PrintIR", "DeadCodeElimination", "InferType", "RemoveUnusedFunctions", "FillChannels", "FlatWeights",
+           "FoldConstant", "BackwardFoldScaleAxis", "FoldScaleAxis", "ForwardFoldScaleAxis", "DefuseOps", "FuseOps",
+           "CanonicalizeCast", "ChooseForms", "CanonicalizeOps", "CombineParallelBatchMatmul", "CombineParallelConv2D",
+           "CombineParallelDense", "ConvertLayout", "LayoutConfig", "EliminateCommonSubexpr", "Inline", "InlineAll",
+           "JoinInPlace", "LateReshape", "OwnMoves", "SimplifyMoves", "CheckIndices", "ColumnWeights", "ForTensorCores",
+           "SimplifyExpr", "SimplifyInference", "ToMixedPrecision"]  # fmt: skip

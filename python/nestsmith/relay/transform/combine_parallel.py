@@ -85,11 +85,10 @@ class _Branches:
 
     def _alike(self, call, first, before):
         """Whether a branch's next operator is as the first branch's, element by element on what came before."""
-        return (
-            isinstance(call, Call) and call.op_name == first.op_name and call.op.pattern <= BROADCAST and _same(call.attrs, first.attrs)
-            and len(call.args) == len(first.args) and call.args.count(before) == 1 and call.args.index(before) == first.args.index(self.ends[0])
-            and getattr(call.checked_type, "shape", None) == before.checked_type.shape
-        )  # fmt: skip
+        return (isinstance(call, Call) and call.op_name == first.op_name and call.op.pattern <= BROADCAST
+                and _same(call.attrs, first.attrs) and len(call.args) == len(first.args)
+                and call.args.count(before) == 1 and call.args.index(before) == first.args.index(self.ends[0])
+                and getattr(call.checked_type, "shape", None) == before.checked_type.shape)  # fmt: skip
 
     def _argument(self, args, first):
         """The argument of the operator of all branches: theirs side by side, or the one that they share; None if there is none."""

@@ -67,9 +67,8 @@ def _usable(message, scale, big):
     if any(divides) and isinstance(scale, Constant) and not np.all(scale.data):
         return False
     if positive:
-        return (
-            isinstance(scale, Constant) and str(scale.data.dtype) in _POSITIVE_DTYPES and bool(np.all(scale.data >= 0))
-        )
+        return (isinstance(scale, Constant) and str(scale.data.dtype) in _POSITIVE_DTYPES
+                and bool(np.all(scale.data >= 0)))  # fmt: skip
     return True
 
 

@@ -97,12 +97,8 @@ def _index(body, params):
             for a in e.args:
                 edge = n.pattern
                 at = a.checked_type
-                if (
-                    edge == BROADCAST
-                    and isinstance(at, TensorType)
-                    and isinstance(rt, TensorType)
-                    and at.shape == rt.shape
-                ):
+                if (edge == BROADCAST and isinstance(at, TensorType) and isinstance(rt, TensorType)
+                    and at.shape == rt.shape):  # fmt: skip
                     edge = ELEMWISE
                 nodes[id(a)].users.append((n, edge))
         elif isinstance(e, Tuple):
@@ -294,12 +290,8 @@ def _try(n, phase, max_depth, takes=()):
         return
     if phase == 2:
         root = p.root()
-        if (
-            n.gpattern <= INJECTIVE
-            and root.gpattern <= INJECTIVE
-            and p.gpattern == TUPLE
-            and _path_ok(n, p, _any_injective)
-        ):
+        if (n.gpattern <= INJECTIVE and root.gpattern <= INJECTIVE and p.gpattern == TUPLE
+            and _path_ok(n, p, _any_injective)):  # fmt: skip
             _merge(n, p)
         return
     if n.root() is p.root() or p.gpattern == TUPLE:

@@ -22,12 +22,8 @@ MOST = 2**31 - 1  # elements: indices have 32 bits
 def _joins(e):
     """Whether a call of a primitive function does nothing but join all its arguments, each once."""
     body = e.op.body
-    return (
-        isinstance(body, Call)
-        and body.op_name == "concatenate"
-        and isinstance(body.args[0], Tuple)
-        and [id(f) for f in body.args[0].fields] == [id(p) for p in e.op.params]
-    )
+    return (isinstance(body, Call) and body.op_name == "concatenate" and isinstance(body.args[0], Tuple)
+            and [id(f) for f in body.args[0].fields] == [id(p) for p in e.op.params])  # fmt: skip
 
 
 def _sized(t):
@@ -36,13 +32,8 @@ def _sized(t):
 
 def _may_be_part(e, axis, readers):
     """Whether what makes `e` can write it into a larger tensor, joined along an axis: a kernel of its own, whose rows are whole vectors."""
-    if (
-        not is_primitive_call(e)
-        or e.op.attrs.get("reshape_only")
-        or _joins(e)
-        or readers[id(e)] != 1
-        or not _sized(e.checked_type)
-    ):
+    if (not is_primitive_call(e) or e.op.attrs.get("reshape_only") or _joins(e) or readers[id(e)] != 1
+        or not _sized(e.checked_type)):  # fmt: skip
         return False
     shape = e.checked_type.shape
     return e.checked_type.nbytes // math.prod(shape[:axis]) % _core.PROGRAM_ALIGN == 0

@@ -78,12 +78,8 @@ def _canonicalize_cast(func, mod, ctx):
     refs = count_refs(func.body)
 
     def widens(old):
-        return (
-            isinstance(old, Call)
-            and old.op_name == "cast"
-            and refs[id(old)] > 1
-            and dtype_bytes(old.attrs.dtype) > dtype_bytes(old.args[0].checked_type.dtype)
-        )
+        return (isinstance(old, Call) and old.op_name == "cast" and refs[id(old)] > 1
+                and dtype_bytes(old.attrs.dtype) > dtype_bytes(old.args[0].checked_type.dtype))  # fmt: skip
 
     def visit(old, new):
         if not isinstance(new, Call) or not new.op_name or new.op.pattern not in (ELEMWISE, BROADCAST, REDUCE):

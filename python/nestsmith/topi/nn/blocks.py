@@ -59,6 +59,5 @@ def fifo_buffer(data, buffer, axis):
     a = normal_axis(axis, len(data.shape))
     new = as_const_int(data.shape[a])
     joined = concatenate([buffer, data], a)
-    return te.compute(
-        buffer.shape, lambda *ax: joined(*ax[:a], ax[a] + new, *ax[a + 1 :]), name="new_buffer", tag=INJECTIVE
-    )
+    return te.compute(buffer.shape, lambda *ax: joined(*ax[:a], ax[a] + new, *ax[a + 1 :]), name="new_buffer",
+                      tag=INJECTIVE)  # fmt: skip

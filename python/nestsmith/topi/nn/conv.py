@@ -7,9 +7,8 @@ from ..elemwise import as_type
 from ..util import get_pads, sum_type, tuple_of
 from .pad import pad
 
-_KERNEL_LAYOUT = {
-    "NCHW": "OIHW", "NHWC": "HWIO", "HWCN": "HWIO", "NCDHW": "OIDHW", "NDHWC": "DHWIO", "NCW": "OIW", "NWC": "WIO",
-}
+_KERNEL_LAYOUT = {"NCHW": "OIHW", "NHWC": "HWIO", "HWCN": "HWIO", "NCDHW": "OIDHW", "NDHWC": "DHWIO", "NCW": "OIW",
+                  "NWC": "WIO"}  # fmt: skip
 
 
 def _place(values, where):

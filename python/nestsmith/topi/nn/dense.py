@@ -49,9 +49,8 @@ def matmul_in_parts(tensor_a, tensor_b, parts):
     part = te.compute(
         (parts, m, n),
         lambda p, i, j: te.sum(tensor_a(i, p * step + k).astype(acc) * tensor_b(p * step + k, j).astype(acc), axis=k),
-        name="T_matmul_part",
-        tag="matmul",
-    )
+        name="T_matmul_part", tag="matmul",
+    )  # fmt: skip
 
     def whole(i, j):
         total = part(0, i, j)

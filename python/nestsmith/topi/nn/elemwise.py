@@ -69,9 +69,8 @@ def _along(v, axis, n):
     return reshape(v, [v.shape[0] if i == axis else 1 for i in range(n)]) if n > 1 else v
 
 
-def batch_norm(
-    data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True, training=False, momentum=0.1
-):  # fmt: skip
+def batch_norm(data, gamma, beta, moving_mean, moving_var, axis=1, epsilon=1e-5, center=True, scale=True,
+               training=False, momentum=0.1):  # fmt: skip
     """``(x - mean) / sqrt(var + epsilon) * gamma + beta``; the vectors lie along ``axis``.
 
     ``training``: with the statistics of ``data`` itself, and the given ones move towards them by ``momentum``.

@@ -20,9 +20,8 @@ def upsampling(data, scale_h, scale_w, layout="NCHW", method="nearest_neighbor",
     return resize2d(data, None, size, layout, _METHODS[method], mode)
 
 
-def upsampling3d(
-    data, scale_d, scale_h, scale_w, layout="NCDHW", method="nearest_neighbor", coordinate_transformation_mode="half_pixel", output_shape=None
-):  # fmt: skip
+def upsampling3d(data, scale_d, scale_h, scale_w, layout="NCDHW", method="nearest_neighbor",
+                 coordinate_transformation_mode="half_pixel", output_shape=None):  # fmt: skip
     """`data` with D, H and W enlarged by factors; ``method`` nearest_neighbor or trilinear."""
     pos = layout_axes(layout, "DHW")
     size = output_shape or [round(get_const_int(data.shape[a]) * s) for a, s in zip(pos, (scale_d, scale_h, scale_w))]

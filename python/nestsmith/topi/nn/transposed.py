@@ -75,9 +75,8 @@ def conv3d_transpose_ncdhw(data, kernel, strides, padding, out_dtype=None, outpu
 
 def group_conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype=None, output_padding=0, groups=1):
     """Data [N, CI, H, W], kernel [CI, CO/groups, kh, kw]; output [N, CO, H', W']."""
-    return conv2d_transpose(
-        data, kernel, strides, padding, groups=groups, out_dtype=out_dtype, output_padding=output_padding
-    )
+    return conv2d_transpose(data, kernel, strides, padding, groups=groups, out_dtype=out_dtype,
+                            output_padding=output_padding)  # fmt: skip
 
 
 def conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype=None, output_padding=0):
@@ -85,9 +84,8 @@ def conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype=None, output
     return group_conv2d_transpose_nchw(data, kernel, strides, padding, out_dtype, output_padding, 1)
 
 
-def conv_transpose(
-    data, kernel, strides, padding, dilation=1, groups=1, data_layout="NCHW", kernel_layout="IOHW", out_dtype=None, output_padding=0
-):  # fmt: skip
+def conv_transpose(data, kernel, strides, padding, dilation=1, groups=1, data_layout="NCHW", kernel_layout="IOHW",
+                   out_dtype=None, output_padding=0):  # fmt: skip
     """:func:`conv2d_transpose` over one, two or three dimensions: those letters of ``data_layout`` that are not N or C."""
     letters = "".join(c for c in "DHW" if c in data_layout)
     return _transposed(data, kernel, strides, padding, dilation, groups, data_layout, kernel_layout, out_dtype, output_padding, letters)

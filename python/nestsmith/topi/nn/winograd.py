@@ -118,9 +118,8 @@ def _packed_data(tile_element, b, tiles, ci, acc):
     return te.compute(
         (alpha, alpha, tiles, ci),
         lambda eps, nu, p, ci: te.sum(input_tile[r_a, r_b, p, ci] * B[r_a, eps] * B[r_b, nu], axis=[r_a, r_b]),
-        name="data_pack",
-        attrs={_CONST: ["eps", "nu", "r_a", "r_b"]},
-    )
+        name="data_pack", attrs={_CONST: ["eps", "nu", "r_a", "r_b"]},
+    )  # fmt: skip
 
 
 def _inverse(bgemm, a, acc):
@@ -191,9 +190,8 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed, by
     bgemm = te.compute(
         (alpha, alpha, p, co),
         lambda eps, nu, p, co: te.sum(data_pack[eps, nu, p, r_c] * u[eps, nu, co, r_c].astype(acc), axis=r_c),
-        name="bgemm",
-        attrs={"layout_free_placeholders": [weight]} if packed else None,
-    )
+        name="bgemm", attrs={"layout_free_placeholders": [weight]} if packed else None,
+    )  # fmt: skip
     if by_rows:
         inverse = _transformed_by_rows(lambda *at: bgemm[at], a, "inverse", "inverse_rows", p, co, acc)
     else:
@@ -224,9 +222,8 @@ def conv2d_winograd_nhwc(data, weight, strides=1, padding=1, dilation=1, out_dty
     return _convolution(data, weight, strides, padding, dilation, out_dtype, pre_computed)
 
 
-def conv2d_winograd_nhwc_without_weight_transform(
-    data, weight, strides=1, padding=1, dilation=1, out_dtype=None, by_rows=False
-):
+def conv2d_winograd_nhwc_without_weight_transform(data, weight, strides=1, padding=1, dilation=1, out_dtype=None,
+                                                  by_rows=False):  # fmt: skip
     """3x3 convolution of [N, H, W, CI] with a weight transformed to [tile+2, tile+2, CO, CI].
 
     `by_rows`: tiles are transformed first by rows and then by columns, with a third of the operations of the definition that

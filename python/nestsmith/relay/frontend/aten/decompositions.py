@@ -35,10 +35,9 @@ def _masked_softmax(torch, scores, mask, mask_type):
     return torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
 
 
-def _encoder_layer(
-    src, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps, norm_weight_1, norm_bias_1,
-    norm_weight_2, norm_bias_2, ffn_weight_1, ffn_bias_1, ffn_weight_2, ffn_bias_2, mask=None, mask_type=None,
-):  # fmt: skip
+def _encoder_layer(src, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, use_gelu, norm_first, eps,
+                   norm_weight_1, norm_bias_1, norm_weight_2, norm_bias_2, ffn_weight_1, ffn_bias_1, ffn_weight_2,
+                   ffn_bias_2, mask=None, mask_type=None):  # fmt: skip
     """``torch._transformer_encoder_layer_fwd``: a layer of ``torch.nn.TransformerEncoder``."""
     import torch
 

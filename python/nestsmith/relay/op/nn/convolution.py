@@ -140,11 +140,8 @@ def _is_pointwise(call):
     """Whether a convolution in NHWC is the product of all pixels with a matrix."""
     a = call.attrs
     plain = a.groups == 1 and set(a.strides) == {1} and not any(a.padding)
-    return (
-        plain
-        and (a.data_layout, a.kernel_layout) == ("NHWC", "HWIO")
-        and call.args[1].checked_type.concrete_shape[:2] == (1, 1)
-    )
+    return (plain and (a.data_layout, a.kernel_layout) == ("NHWC", "HWIO")
+            and call.args[1].checked_type.concrete_shape[:2] == (1, 1))  # fmt: skip
 
 
 def _transformed_in_task(call, target):

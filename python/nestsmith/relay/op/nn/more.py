@@ -13,11 +13,10 @@ from .convolution import _conv, _conv_infer, _convolved
 from .pool import _COLOUR, _adaptive_infer, _adaptive_loops, pool_axes
 from .util import per_axis, window_layout
 
-__all__ = [
-    "batch_to_space_nd", "conv1d_transpose", "conv3d_transpose", "cross_entropy", "cross_entropy_with_logits", "dilate", "dropout_raw",
-    "fifo_buffer", "get_pad_tuple1d", "get_pad_tuple2d", "get_pad_tuple3d", "nll_loss", "space_to_batch_nd", "upsampling3d",
-    "global_max_pool1d", "global_avg_pool1d", "global_max_pool3d", "global_avg_pool3d",
-]  # fmt: skip
+__all__ = ["batch_to_space_nd", "conv1d_transpose", "conv3d_transpose", "cross_entropy", "cross_entropy_with_logits",
+           "dilate", "dropout_raw", "fifo_buffer", "get_pad_tuple1d", "get_pad_tuple2d", "get_pad_tuple3d", "nll_loss",
+           "space_to_batch_nd", "upsampling3d", "global_max_pool1d", "global_avg_pool1d", "global_max_pool3d",
+           "global_avg_pool3d"]  # fmt: skip
 
 # ---- losses ----
 

@@ -14,9 +14,8 @@ from ..registry import ANCHOR, BROADCAST, FOLLOW, NEVER, OPAQUE, call, norm_axis
 from ..tensor import add, check_type, divide, maximum, multiply, negative, sqrt, subtract
 from ..transform import expand_dims, reshape
 
-__all__ = [
-    "bias_add", "prelu", "batch_norm", "layer_norm", "instance_norm", "group_norm", "l2_normalize", "lrn", "channel",
-]  # fmt: skip
+__all__ = ["bias_add", "prelu", "batch_norm", "layer_norm", "instance_norm", "group_norm", "l2_normalize", "lrn",
+           "channel"]  # fmt: skip
 
 
 def _bias_infer(attrs, types):
@@ -227,6 +226,5 @@ register("nn.lrn", OPAQUE, _lrn_infer, layout=along_axis, colour=NEVER, loops=_l
 def lrn(data, size=5, axis=1, bias=2.0, alpha=1e-5, beta=0.75):
     """Local response normalisation: ``data / (bias + alpha / size * sum) ** beta``, where sum is that of the squares of
     the `size` elements around along `axis`."""
-    return call(
-        "nn.lrn", [data], size=int(size), axis=int(axis), bias=float(bias), alpha=float(alpha), beta=float(beta)
-    )
+    return call("nn.lrn", [data], size=int(size), axis=int(axis), bias=float(bias), alpha=float(alpha),
+                beta=float(beta))  # fmt: skip

@@ -110,18 +110,11 @@ def parts_of_sum(call, k, target):
     types = [call.checked_type, *(e.checked_type for e in call.args)]
     elements = topi.util.prod(types[0].concrete_shape)
     rows = elements // max(1, types[0].concrete_shape[-1])
-    if (
-        not PassContext.current().config.get("relay.parts_of_sums")
-        or any(t.dtype != "float32" for t in types)
-        or elements > _FEW_ELEMENTS
-        or (target is not None and target.has_lane_products and rows >= _LANES_FROM)
-    ):
+    if (not PassContext.current().config.get("relay.parts_of_sums") or any(t.dtype != "float32" for t in types)
+        or elements > _FEW_ELEMENTS or (target is not None and target.has_lane_products and rows >= _LANES_FROM)):  # fmt: skip
         return 1
-    fits = (
-        p
-        for p in range(_MOST_PARTS, 1, -1)
-        if k % p == 0 and k // p >= _LEAST_PART and elements * p <= _ENOUGH_ELEMENTS
-    )
+    fits = (p for p in range(_MOST_PARTS, 1, -1)
+            if k % p == 0 and k // p >= _LEAST_PART and elements * p <= _ENOUGH_ELEMENTS)  # fmt: skip
     return next(fits, 1)
 
 

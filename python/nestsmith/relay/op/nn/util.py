@@ -12,9 +12,8 @@ from ....numerics import is_float
 from ...ty import Any
 from ..layout import Layout, Plan, first, layout
 
-__all__ = [
-    "window_layout", "SPATIAL", "per_axis", "paddings", "layout_axes", "check_window", "window_out", "product_type",
-]  # fmt: skip
+__all__ = ["window_layout", "SPATIAL", "per_axis", "paddings", "layout_axes", "check_window", "window_out",
+           "product_type"]  # fmt: skip
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 

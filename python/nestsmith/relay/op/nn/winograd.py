@@ -206,6 +206,5 @@ def contrib_conv2d_winograd_weight_transform(weight, tile_size):
 
 def contrib_conv2d_winograd_without_weight_transform(data, weight, tile_size, **attrs):
     """Winograd convolution whose weight is already transformed; other attributes as conv2d."""
-    return call(
-        "nn.contrib_conv2d_winograd_without_weight_transform", [data, weight], tile_size=int(tile_size), **attrs
-    )
+    return call("nn.contrib_conv2d_winograd_without_weight_transform", [data, weight], tile_size=int(tile_size),
+                **attrs)  # fmt: skip
