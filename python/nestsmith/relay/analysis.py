@@ -4,23 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import expr as rx
 from .backend.evaluate import Evaluator, result_of, value_of
-from .expr import (
-    Call,
-    Constant,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Tuple,
-    TupleGetItem,
-    Var,
-    all_nodes,
-    children,
-    parts,
-    post_order,
-)
 from .expr import free_vars as _free_vars
 from .extract import collect_kernels
 from .infer import infer_type
@@ -40,7 +25,7 @@ def _body(x):
 
 def post_order_visit(expr, fvisit):
     """Calls `fvisit` with every node (operators as well) once, after what it consists of."""
-    for e in all_nodes(expr):
+    for e in rx.all_nodes(expr):
         fvisit(e)
 
 
@@ -61,12 +46,12 @@ def well_formed(expr):
         if leave is not None:
             scope.difference_update(map(id, leave))
             continue
-        if isinstance(e, Var):
+        if isinstance(e, rx.Var):
             if id(e) not in scope:
                 if id(e) in bound:
                     return False
                 free.add(id(e))
-        elif isinstance(e, Function):
+        elif isinstance(e, rx.Function):
             if id(e) in checked:
                 continue
             checked.add(id(e))
@@ -74,10 +59,10 @@ def well_formed(expr):
                 return False
             scope.update(map(id, e.params))
             stack += [(None, e.params), (e.body, None)]
-        elif isinstance(e, Let):
+        elif isinstance(e, rx.Let):
             if not bind(e.var):
                 return False
-            if isinstance(e.value, Function):
+            if isinstance(e.value, rx.Function):
                 scope.add(id(e.var))
                 stack += [(None, [e.var]), (e.body, None), (e.value, None)]
             else:
@@ -85,13 +70,13 @@ def well_formed(expr):
         elif isinstance(e, _Scoped):
             scope.add(id(e.let.var))
             stack += [(None, [e.let.var]), (e.let.body, None)]
-        elif isinstance(e, Call):
+        elif isinstance(e, rx.Call):
             if id(e) in checked and not scope:
                 continue
             checked.add(id(e))
-            stack += [(c, None) for c in reversed(children(e))]
+            stack += [(c, None) for c in reversed(rx.children(e))]
         else:
-            stack += [(c, None) for c in reversed(children(e))]
+            stack += [(c, None) for c in reversed(rx.children(e))]
     return True
 
 
@@ -104,7 +89,8 @@ class _Scoped:
 
 def check_constant(expr):
     """Whether an expression depends on constants alone."""
-    return all(isinstance(e, (Constant, Tuple, TupleGetItem)) or (isinstance(e, Call) and e.op_name) for e in post_order(expr))
+    plain = (rx.Constant, rx.Tuple, rx.TupleGetItem)
+    return all(isinstance(e, plain) or (isinstance(e, rx.Call) and e.op_name) for e in rx.post_order(expr))
 
 
 def check_kind(t, mod=None):
@@ -124,20 +110,20 @@ def check_basic_block_normal_form(expr):
     stack = [(expr, None)]
     while stack:
         e, block = stack.pop()
-        if isinstance(e, (Var, Constant, GlobalVar)):
+        if isinstance(e, (rx.Var, rx.Constant, rx.GlobalVar)):
             continue
         if id(e) in owner:
             if owner[id(e)] is not block:
                 return False
             continue
         owner[id(e)] = block
-        if isinstance(e, If):
+        if isinstance(e, rx.If):
             stack += [(e.cond, block), (e.true_branch, (e, 0)), (e.false_branch, (e, 1))]
             owner[id(e)] = block
-        elif isinstance(e, Function):
+        elif isinstance(e, rx.Function):
             stack.append((e.body, (e, 2)))
         else:
-            stack += [(c, block) for c in children(e)]
+            stack += [(c, block) for c in rx.children(e)]
     return True
 
 
@@ -148,16 +134,16 @@ def free_vars(expr):
 
 def bound_vars(expr):
     """The variables that functions and lets bind, in the order in which they are met."""
-    out: dict[int, Var] = {}
-    for e in reversed(all_nodes(_body(expr))):
-        for v in e.params if isinstance(e, Function) else [e.var] if isinstance(e, Let) else []:
+    out: dict[int, rx.Var] = {}
+    for e in reversed(rx.all_nodes(_body(expr))):
+        for v in e.params if isinstance(e, rx.Function) else [e.var] if isinstance(e, rx.Let) else []:
             out.setdefault(id(v), v)
     return list(out.values())
 
 
 def all_vars(expr):
     """All variables, in the order in which they are met."""
-    return [e for e in all_nodes(_body(expr)) if isinstance(e, Var)]
+    return [e for e in rx.all_nodes(_body(expr)) if isinstance(e, rx.Var)]
 
 
 def _parts(t):
@@ -174,10 +160,10 @@ def _types(x):
     if isinstance(x, Type):
         return [x]
     out = []
-    for e in all_nodes(_body(x)):
-        if isinstance(e, Function):
+    for e in rx.all_nodes(_body(x)):
+        if isinstance(e, rx.Function):
             out += [*e.type_params, *([e.ret_type] if e.ret_type is not None else [])]
-        elif isinstance(e, Var) and e.type_annotation is not None:
+        elif isinstance(e, rx.Var) and e.type_annotation is not None:
             out.append(e.type_annotation)
     return out
 
@@ -195,7 +181,7 @@ def bound_type_vars(expr, mod=None):
     """Type variables that functions or function types bind."""
     bound = [p for t in _types(expr) for f in _parts(t) if isinstance(f, FuncType) for p in f.type_params]
     if not isinstance(expr, Type):
-        bound += [p for e in all_nodes(_body(expr)) if isinstance(e, Function) for p in e.type_params]
+        bound += [p for e in rx.all_nodes(_body(expr)) if isinstance(e, rx.Function) for p in e.type_params]
     return _unique(bound)
 
 
@@ -210,8 +196,8 @@ def all_dtypes(expr):
     expr = _body(expr)
     infer_type(expr)
     out = set()
-    for e in all_nodes(expr):
-        if isinstance(e, Expr) and e._type is not None:
+    for e in rx.all_nodes(expr):
+        if isinstance(e, rx.Expr) and e._type is not None:
             out |= {p.dtype for p in _parts(e._type) if isinstance(p, TensorType)}
     return out
 
@@ -242,7 +228,7 @@ def get_total_mac_number(expr):
     """The number of multiply-accumulate operations of the convolutions and matrix products in an expression."""
     expr = _body(expr)
     infer_type(expr)
-    return int(sum(_macs(e) for e in all_nodes(expr) if isinstance(e, Call) and e.op_name))
+    return int(sum(_macs(e) for e in rx.all_nodes(expr) if isinstance(e, rx.Call) and e.op_name))
 
 
 def list_op_freqs(mod):
@@ -250,8 +236,8 @@ def list_op_freqs(mod):
     out: dict[str, int] = {}
     funcs = mod.functions.values() if isinstance(mod, IRModule) else [mod]
     for f in funcs:
-        for e in all_nodes(f):
-            if isinstance(e, Call) and e.op_name:
+        for e in rx.all_nodes(f):
+            if isinstance(e, rx.Call) and e.op_name:
                 out[e.op_name] = out.get(e.op_name, 0) + 1
     return out
 
@@ -266,26 +252,27 @@ def count_layers(expr, valid_ops=("nn.conv2d", "nn.dense")):
     """The largest number of calls of these operators on a way through an expression."""
     depth: dict[int, int] = {}
     expr = _body(expr)
-    for e in all_nodes(expr):
-        depth[id(e)] = max((depth[id(c)] for c in parts(e)), default=0) + (isinstance(e, Call) and e.op_name in valid_ops)
+    for e in rx.all_nodes(expr):
+        counts = isinstance(e, rx.Call) and e.op_name in valid_ops
+        depth[id(e)] = max((depth[id(c)] for c in rx.parts(e)), default=0) + counts
     return depth[id(expr)]
 
 
 def extract_intermdeiate_expr(mod, expr_id):
     """A module whose ``main`` computes the call number `expr_id` (in post-order) of ``main`` of `mod`."""
-    calls = [e for e in post_order(mod["main"].body) if isinstance(e, Call)]
+    calls = [e for e in rx.post_order(mod["main"].body) if isinstance(e, rx.Call)]
     if not 0 <= expr_id < len(calls):
         raise ValueError(f"expr_id is {expr_id}; main has {len(calls)} calls")
-    return IRModule.from_expr(Function(_free_vars(calls[expr_id]), calls[expr_id]))
+    return IRModule.from_expr(rx.Function(_free_vars(calls[expr_id]), calls[expr_id]))
 
 
 def search_fc_transpose(expr):
     """Names of the weights of dense layers that are the transpose of a variable."""
     found = []
-    for e in all_nodes(_body(expr)):
-        if isinstance(e, Call) and e.op_name == "nn.dense":
+    for e in rx.all_nodes(_body(expr)):
+        if isinstance(e, rx.Call) and e.op_name == "nn.dense":
             w = e.args[1]
-            if isinstance(w, Call) and w.op_name == "transpose" and isinstance(w.args[0], Var):
+            if isinstance(w, rx.Call) and w.op_name == "transpose" and isinstance(w.args[0], rx.Var):
                 found.append(w.args[0].name_hint)
     return list(dict.fromkeys(found))
 
@@ -298,7 +285,7 @@ def get_calibration_data(mod, data):
     class Watching(Evaluator):
         def apply(self, f, args, attrs=None):
             out = super().apply(f, args, attrs)
-            if isinstance(f, GlobalVar) and self.mod[f].attrs.get("Compiler"):
+            if isinstance(f, rx.GlobalVar) and self.mod[f].attrs.get("Compiler"):
                 outs = out if isinstance(out, tuple) else (out,)
                 got[f] = {"inputs": [result_of(a) for a in args], "outputs": [result_of(o) for o in outs]}
             return out
@@ -313,7 +300,7 @@ def operations_distribution(mod):
     out: dict[str, int] = {}
     for f in mod.functions.values():
         where = str(f.attrs.get("Compiler", "generic"))
-        out[where] = out.get(where, 0) + sum(isinstance(e, Call) and bool(e.op_name) for e in all_nodes(f.body))
+        out[where] = out.get(where, 0) + sum(isinstance(e, rx.Call) and bool(e.op_name) for e in rx.all_nodes(f.body))
     return out
 
 
@@ -331,12 +318,12 @@ def detect_feature(a, b=None):
     out = set()
     for root in roots:
         readers: dict[int, int] = {}
-        for e in all_nodes(root):
+        for e in rx.all_nodes(root):
             out.add(getattr(Feature, f"f{type(e).__name__}"))
-            if isinstance(e, Let) and any(x is e.var for x in all_nodes(e.value)):
+            if isinstance(e, rx.Let) and any(x is e.var for x in rx.all_nodes(e.value)):
                 out.add(Feature.fLetRec)
-            for c in children(e) if isinstance(e, Expr) else ():
-                if not isinstance(c, (Var, GlobalVar, Constant)):
+            for c in rx.children(e) if isinstance(e, rx.Expr) else ():
+                if not isinstance(c, (rx.Var, rx.GlobalVar, rx.Constant)):
                     readers[id(c)] = readers.get(id(c), 0) + 1
         if any(n > 1 for n in readers.values()):
             out.add(Feature.fGraph)

@@ -10,24 +10,8 @@ from __future__ import annotations
 import typing
 
 from ..structure import first_difference
+from . import expr as rx
 from . import structure as _rules  # noqa: F401  of networks
-from .expr import (
-    Call,
-    Constant,
-    Expr,
-    Function,
-    If,
-    Let,
-    Tuple,
-    TupleGetItem,
-    Var,
-    above,
-    all_nodes,
-    children,
-    parts,
-    post_order,
-    with_parts,
-)
 from .op.op import get
 from .op.registry import Op
 from .ty import TensorType
@@ -142,7 +126,7 @@ class VarPattern(DFPattern):
         self.name = name_hint
 
     def test(self, e, found, keep):
-        if isinstance(e, Var) and self.name in ("", e.name_hint):
+        if isinstance(e, rx.Var) and self.name in ("", e.name_hint):
             yield found
 
 
@@ -150,7 +134,7 @@ class ConstantPattern(DFPattern):
     """A constant."""
 
     def test(self, e, found, keep):
-        if isinstance(e, Constant):
+        if isinstance(e, rx.Constant):
             yield found
 
 
@@ -193,7 +177,7 @@ class CallPattern(DFPattern):
         return isinstance(self.op, ExprPattern) and getattr(self.op.expr, "name", None) == name and len(self.args or ()) == 2
 
     def test(self, e, found, keep):
-        if not isinstance(e, Call):
+        if not isinstance(e, rx.Call):
             return
         for after in self.op.ways(e.op, found, keep):
             if self.args is None:
@@ -208,7 +192,7 @@ class CallPattern(DFPattern):
     def _regrouped(self, e):
         """a * b / c as a * (b / c) and as (a / c) * b, and the other way round, if that is how the expression is written."""
         def is_op_of(x, name):
-            return isinstance(x, Call) and x.op_name == name
+            return isinstance(x, rx.Call) and x.op_name == name
 
         if self._is("divide") and is_op_of(e, "multiply") and any(is_op_of(a, "divide") for a in e.args):
             product = self.args[0]
@@ -231,7 +215,7 @@ class FunctionPattern(DFPattern):
         return (*(self.params or ()), self.body)
 
     def test(self, e, found, keep):
-        if isinstance(e, Function):
+        if isinstance(e, rx.Function):
             given = [(found)] if self.params is None else _each(self.params, e.params, found, keep)
             for after in given:
                 yield from self.body.ways(e.body, after, keep)
@@ -257,13 +241,13 @@ class _Parts(DFPattern):
 class IfPattern(_Parts):
     """An if: ``IfPattern(cond, true_branch, false_branch)``."""
 
-    of, fields = If, ("cond", "true_branch", "false_branch")
+    of, fields = rx.If, ("cond", "true_branch", "false_branch")
 
 
 class LetPattern(_Parts):
     """A let: ``LetPattern(var, value, body)``."""
 
-    of, fields = Let, ("var", "value", "body")
+    of, fields = rx.Let, ("var", "value", "body")
 
 
 class TuplePattern(DFPattern):
@@ -276,7 +260,7 @@ class TuplePattern(DFPattern):
         return tuple(self.fields or ())
 
     def test(self, e, found, keep):
-        if isinstance(e, Tuple):
+        if isinstance(e, rx.Tuple):
             if self.fields is None:
                 yield found
             else:
@@ -293,7 +277,7 @@ class TupleGetItemPattern(DFPattern):
         return (self.tuple,)
 
     def test(self, e, found, keep):
-        if isinstance(e, TupleGetItem) and self.index in (-1, e.index):
+        if isinstance(e, rx.TupleGetItem) and self.index in (-1, e.index):
             yield from self.tuple.ways(e.tuple_value, found, keep)
 
 
@@ -331,7 +315,7 @@ class _Filter(DFPattern):
 def _type_of(e):
     """The type of an expression, None where it cannot be inferred."""
     try:
-        return e.checked_type if isinstance(e, Expr) else None
+        return e.checked_type if isinstance(e, rx.Expr) else None
     except ValueError:
         return None
 
@@ -420,9 +404,9 @@ class DominatorPattern(DFPattern):
 
 def _inputs(e):
     """The nodes that a node reads, without the function that it calls."""
-    if isinstance(e, Call):
+    if isinstance(e, rx.Call):
         return e.args
-    return children(e) if isinstance(e, Expr) and not isinstance(e, Function) else ()
+    return rx.children(e) if isinstance(e, rx.Expr) and not isinstance(e, rx.Function) else ()
 
 
 # ---- builders ----
@@ -472,10 +456,10 @@ for _name, _class in {"attr": AttrPattern, "type": TypePattern, "dtype": DataTyp
 
 
 class _Group(typing.NamedTuple):
-    root: Expr
+    root: rx.Expr
     nodes: dict  # pattern -> the nodes that it matched
     args: list  # what goes in
-    function: Function
+    function: rx.Function
     name: str
 
 
@@ -484,17 +468,18 @@ def _below(pattern):
     return pattern.parts() if redirected is None else (redirected,)
 
 
-_NAMES = {Tuple: "Tuple_", If: "If_", Let: "Let_"}
+_NAMES = {rx.Tuple: "Tuple_", rx.If: "If_", rx.Let: "Let_"}
 
 
 class _Grouper:
     """Groups the nodes of an expression that a pattern matches, from its result down."""
 
     def __init__(self, pattern, expr):
-        self.patterns, self.order = post_order(pattern, _below), [e for e in all_nodes(expr) if isinstance(e, Expr)]
+        self.patterns = rx.post_order(pattern, _below)
+        self.order = [e for e in rx.all_nodes(expr) if isinstance(e, rx.Expr)]
         self.readers: dict[int, list] = {}
         for e in self.order:
-            for c in parts(e):
+            for c in rx.parts(e):
                 self.readers.setdefault(id(c), []).append(e)
         self.groups: dict[int, _Group] = {}  # by the root's id
         self.taken: set[int] = set()
@@ -502,8 +487,8 @@ class _Grouper:
         self.ends = {id(expr)}
         closed: set[int] = set()
         for e in reversed(self.order):
-            if isinstance(e, Function) and "PartitionedFromPattern" in e.attrs:
-                closed.update(map(id, all_nodes(e)))
+            if isinstance(e, rx.Function) and "PartitionedFromPattern" in e.attrs:
+                closed.update(map(id, rx.all_nodes(e)))
             if id(e) in self.taken or id(e) in closed:
                 continue
             found = next(pattern.ways(e, None, True), None)
@@ -516,18 +501,18 @@ class _Grouper:
             if isinstance(p, DominatorPattern):
                 inside.update(id(n) for part in (p.parent, p.path) for n in nodes.get(part, ()))
             if isinstance(p, FunctionPattern):
-                inside.update(id(n) for f in nodes.get(p, ()) for n in all_nodes(f))
-        inputs: dict[int, Var] = {}
+                inside.update(id(n) for f in nodes.get(p, ()) for n in rx.all_nodes(f))
+        inputs: dict[int, rx.Var] = {}
         args = []
         for p in self.patterns:
             for n in self.leaves(p, nodes):
-                if id(n) in inside or id(n) in inputs or isinstance(n, (Op, Function)) or _embeds(n, p):
+                if id(n) in inside or id(n) in inputs or isinstance(n, (Op, rx.Function)) or _embeds(n, p):
                     continue
-                inputs[id(n)] = Var(f"FunctionVar_{self.number}_{len(args)}")
+                inputs[id(n)] = rx.Var(f"FunctionVar_{self.number}_{len(args)}")
                 args.append(n)
         self.number += 1
         body, names, made = self.extract(root, inputs)
-        own = [n for n in made if not isinstance(n, (Function, Constant, Op))]
+        own = [n for n in made if not isinstance(n, (rx.Function, rx.Constant, Op))]
         if any(id(n) in self.taken for n in own):
             return
         ids = set(map(id, made)) | set(inputs)
@@ -535,7 +520,7 @@ class _Grouper:
             if n is not root and any(id(r) not in ids and not self.dominated(r, root) for r in self.readers.get(id(n), ())):
                 return
         self.taken.update(ids - {k for k in inputs} | {id(n) for n in made})
-        self.groups[id(root)] = _Group(root, nodes, args, Function([inputs[id(a)] for a in args], body), names)
+        self.groups[id(root)] = _Group(root, nodes, args, rx.Function([inputs[id(a)] for a in args], body), names)
 
     @staticmethod
     def leaves(p, nodes):
@@ -554,10 +539,11 @@ class _Grouper:
             e, done = stack.pop()
             if done:
                 made.append(e)
-                memo[id(e)] = with_parts(e, [memo[id(c)] for c in parts(e)])
-                if isinstance(e, Call):
-                    names.append(f"{e.op_name}_" if e.op_name else "FunctionCall_" if isinstance(e.op, Function) else "")
-                elif isinstance(e, TupleGetItem):
+                memo[id(e)] = rx.with_parts(e, [memo[id(c)] for c in rx.parts(e)])
+                if isinstance(e, rx.Call):
+                    of_function = "FunctionCall_" if isinstance(e.op, rx.Function) else ""
+                    names.append(f"{e.op_name}_" if e.op_name else of_function)
+                elif isinstance(e, rx.TupleGetItem):
                     names.append(f"TupleGetItem{e.index}_")
                 else:
                     names.append(_NAMES.get(type(e), ""))
@@ -566,7 +552,7 @@ class _Grouper:
                     memo[id(e)] = inputs[id(e)]
                 else:
                     stack.append((e, True))
-                    stack.extend((c, False) for c in reversed(parts(e)))
+                    stack.extend((c, False) for c in reversed(rx.parts(e)))
         return memo[id(root)], "".join(names), list({id(e): e for e in made}.values())
 
     def dominated(self, e, root):
@@ -585,9 +571,10 @@ class _Grouper:
 
 def _embeds(e, pattern):
     """Whether a constant stays inside of the group: the pattern asks for a constant."""
-    if not isinstance(e, Constant):
+    if not isinstance(e, rx.Constant):
         return False
-    return isinstance(pattern, ConstantPattern) or (isinstance(pattern, ExprPattern) and isinstance(pattern.expr, Constant))
+    asked = pattern.expr if isinstance(pattern, ExprPattern) else None
+    return isinstance(pattern, ConstantPattern) or isinstance(asked, rx.Constant)
 
 
 def _replace(grouper, make):
@@ -599,7 +586,7 @@ def _replace(grouper, make):
         return memo.get(id(n), n)
 
     for e in grouper.order:
-        post = with_parts(e, [new(c) for c in parts(e)])
+        post = rx.with_parts(e, [new(c) for c in rx.parts(e)])
         group = grouper.groups.get(id(e))
         memo[id(e)] = post if group is None else make(group, post, new)
     return new(grouper.order[-1])
@@ -628,7 +615,7 @@ def partition(pattern, expr, attrs=None, check=lambda x: True):
         f = group.function.with_attr("PartitionedFromPattern", group.name)
         for k, v in (attrs or {}).items():
             f = f.with_attr(k, v)
-        return Call(f, [new(a) for a in group.args])
+        return rx.Call(f, [new(a) for a in group.args])
 
     return _replace(_Grouper(pattern, expr), make)
 
@@ -659,7 +646,7 @@ def rewrite(callbacks, expr, mod=None):
             if id(c) in done:
                 continue
             if c.require_type:
-                above.infer_type(expr)
+                rx.above.infer_type(expr)
             old = expr
 
             def make(group, post, new, c=c):

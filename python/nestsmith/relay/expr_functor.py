@@ -5,30 +5,15 @@ These recurse on the host stack, as their users' methods do; passes of the packa
 
 from __future__ import annotations
 
-from .expr import (
-    Call,
-    Constant,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-    parts,
-    with_parts,
-)
+from . import expr as rx
 from .op.registry import Op
 
 __all__ = ["ExprFunctor", "ExprVisitor", "ExprMutator"]
 
-_METHODS = {Function: "visit_function", Call: "visit_call", Let: "visit_let", Var: "visit_var",
-            GlobalVar: "visit_global_var", If: "visit_if", Tuple: "visit_tuple", TupleGetItem: "visit_tuple_getitem",
-            Constant: "visit_constant", Op: "visit_op", RefCreate: "visit_ref_create", RefRead: "visit_ref_read",
-            RefWrite: "visit_ref_write"}  # fmt: skip
+_METHODS = {rx.Function: "visit_function", rx.Call: "visit_call", rx.Let: "visit_let", rx.Var: "visit_var",
+            rx.GlobalVar: "visit_global_var", rx.If: "visit_if", rx.Tuple: "visit_tuple", Op: "visit_op",
+            rx.TupleGetItem: "visit_tuple_getitem", rx.Constant: "visit_constant", rx.RefCreate: "visit_ref_create",
+            rx.RefRead: "visit_ref_read", rx.RefWrite: "visit_ref_write"}  # fmt: skip
 
 
 class ExprFunctor:
@@ -70,13 +55,13 @@ class ExprMutator(ExprFunctor):
 
 def _walk(self, e):
     """Visits the parts of a node."""
-    for p in parts(e):
+    for p in rx.parts(e):
         self.visit(p)
 
 
 def _rebuild(self, e):
     """A node with its parts as they were visited."""
-    return with_parts(e, [self.visit(p) for p in parts(e)])
+    return rx.with_parts(e, [self.visit(p) for p in rx.parts(e)])
 
 
 for _name in _METHODS.values():

@@ -8,36 +8,20 @@ was made without one; the operator's rule then also says what they must be. That
 from __future__ import annotations
 
 from ..error import DiagnosticError
-from .expr import (
-    Call,
-    Expr,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-    above,
-    children,
-    post_order,
-)
+from . import expr as rx
 from .ty import FuncType, RefType, TensorType, TupleType
 
 __all__ = ["declared_type", "infer_module", "infer_type"]
 
 
 def _call_type(e):
-    if isinstance(e.op, Function):
+    if isinstance(e.op, rx.Function):
         for p, a in zip(e.op.params, e.args):
             if a._type is None:
                 a._type = p._type  # the body of the function determined it
         t = e.op._type
         return t.ret_type if t is not None else None
-    if isinstance(e.op, Expr):
+    if isinstance(e.op, rx.Expr):
         t = e.op._type
         if isinstance(t, FuncType):
             return t.ret_type
@@ -60,28 +44,28 @@ def _call_type(e):
 
 
 def _node_type(e):
-    if isinstance(e, Call):
+    if isinstance(e, rx.Call):
         return _call_type(e)
-    if isinstance(e, Tuple):
+    if isinstance(e, rx.Tuple):
         return TupleType([f._type for f in e.fields])
-    if isinstance(e, TupleGetItem):
+    if isinstance(e, rx.TupleGetItem):
         t = e.tuple_value._type
         if not isinstance(t, TupleType) or not 0 <= e.index < len(t.fields):
             raise DiagnosticError(f"field {e.index} of {t}")
         return t.fields[e.index]
-    if isinstance(e, Function):
+    if isinstance(e, rx.Function):
         return FuncType([p._type or TensorType((), "float32") for p in e.params], e.body._type)
-    if isinstance(e, Let):
+    if isinstance(e, rx.Let):
         return e.body._type
-    if isinstance(e, RefCreate):
+    if isinstance(e, rx.RefCreate):
         return RefType(e.value._type)
-    if isinstance(e, RefRead):
+    if isinstance(e, rx.RefRead):
         if not isinstance(e.ref._type, RefType):
             raise DiagnosticError(f"a reference is read of a value of type {e.ref._type}")
         return e.ref._type.value
-    if isinstance(e, RefWrite):
+    if isinstance(e, rx.RefWrite):
         return TupleType([])
-    if isinstance(e, If):
+    if isinstance(e, rx.If):
         a, b = e.true_branch._type, e.false_branch._type
         if a != b and a.is_static and b.is_static:
             raise DiagnosticError(f"the branches of an if have different types: {a} and {b}")
@@ -97,20 +81,20 @@ def declared_type(func):
 
 def _below(e):
     """What is inferred before a node: the arguments of a call before the function, whose parameters may have no types."""
-    if isinstance(e, Function):
+    if isinstance(e, rx.Function):
         return (*e.params, e.body)
-    if isinstance(e, Call) and isinstance(e.op, Function):
+    if isinstance(e, rx.Call) and isinstance(e.op, rx.Function):
         return (*e.args, e.op)
-    return children(e)
+    return rx.children(e)
 
 
 def _given(e, c):
     """Before a part is inferred it gets what its place says of its type."""
-    if isinstance(e, Call) and c is e.op:
+    if isinstance(e, rx.Call) and c is e.op:
         for p, a in zip(c.params, e.args):
             if p._type is None:
                 p._type = a._type
-    if isinstance(e, Let) and c is e.value and isinstance(c, Function) and e.var._type is None:
+    if isinstance(e, rx.Let) and c is e.value and isinstance(c, rx.Function) and e.var._type is None:
         e.var._type = declared_type(c)  # it may call itself
 
 
@@ -121,19 +105,19 @@ def infer_type(expr):
     while stack:
         e, it = stack.pop()
         if it is None:
-            if e._type is not None and not isinstance(e, Function):
+            if e._type is not None and not isinstance(e, rx.Function):
                 continue
-            if isinstance(e, Function) and e._type is not None and e.body._type is not None:
+            if isinstance(e, rx.Function) and e._type is not None and e.body._type is not None:
                 continue
             it = iter(_below(e))
         for c in it:
-            if isinstance(c, Function) and c._type is None:
+            if isinstance(c, rx.Function) and c._type is None:
                 _given(e, c)
-            if c._type is None and not (isinstance(c, Var)):
+            if c._type is None and not (isinstance(c, rx.Var)):
                 stack.append((e, it))
                 stack.append((c, None))
                 break
-            if isinstance(e, Let) and c is e.var and c._type is None:
+            if isinstance(e, rx.Let) and c is e.var and c._type is None:
                 c._type = e.value._type
         else:
             if e._type is None:
@@ -144,8 +128,8 @@ def infer_type(expr):
 def _share_types(mod):
     """Every mention of a function's name is the module's variable of that name, as far as types go."""
     for f in mod.functions.values():
-        for e in post_order(f.body):
-            if isinstance(e, GlobalVar) and e._type is None and e in mod:
+        for e in rx.post_order(f.body):
+            if isinstance(e, rx.GlobalVar) and e._type is None and e in mod:
                 e._type = mod.get_global_var(e.name_hint)._type
 
 
@@ -171,4 +155,4 @@ def infer_module(mod):
     return mod
 
 
-above.infer_type = infer_type
+rx.above.infer_type = infer_type

@@ -14,22 +14,7 @@ import numpy as np
 
 from .. import tir
 from ..error import DiagnosticError
-from .expr import (
-    Attrs,
-    Call,
-    Constant,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-    const,
-)
+from . import expr as rx
 from .infer import infer_module
 from .module import IRModule
 from .op.builders import make_call
@@ -51,7 +36,7 @@ _BINARY = ({"==": "equal", "!=": "not_equal"}, {"<": "less", ">": "greater", "<=
            {"+": "add", "-": "subtract"}, {"*": "multiply", "/": "divide"})  # fmt: skip
 _DTYPES = {"f": "float32", "f16": "float16", "f32": "float32", "f64": "float64", "i": "int32", **{f"i{n}": f"int{n}" for n in (8, 16, 32, 64)},
            **{f"u{n}": f"uint{n}" for n in (8, 16, 32, 64)}}  # fmt: skip
-_REFS = {"ref": (RefCreate, 1), "ref_read": (RefRead, 1), "ref_write": (RefWrite, 2)}
+_REFS = {"ref": (rx.RefCreate, 1), "ref_read": (rx.RefRead, 1), "ref_write": (rx.RefWrite, 2)}
 _PLAIN = {"True": True, "False": False, "None": None}
 
 
@@ -129,7 +114,7 @@ class _Parser:
         self.source = SourceName(name)
         self.scopes: list[dict] = [{}]  # variables and values without names, by their text
         self.types: list[dict] = [{}]
-        self.globals: dict[str, GlobalVar] = {}
+        self.globals: dict[str, rx.GlobalVar] = {}
 
     # ---- names ----
 
@@ -140,10 +125,10 @@ class _Parser:
         self.t.fail(f"{name} is not defined here", start)
 
     def global_var(self, name):
-        return self.globals.setdefault(name, GlobalVar(name))
+        return self.globals.setdefault(name, rx.GlobalVar(name))
 
     def new_var(self, token):
-        self.scopes[-1][token] = v = Var(token[1:], self.type() if self.t.take(":") else None)
+        self.scopes[-1][token] = v = rx.Var(token[1:], self.type() if self.t.take(":") else None)
         return v
 
     # ---- types ----
@@ -259,9 +244,9 @@ class _Parser:
             e = self.expr()
             if not t.take(";") or t.peek() == end or t.peek_kind() == "end":
                 break
-            lets.append((Var("_"), e))
+            lets.append((rx.Var("_"), e))
         for v, value in reversed(lets):
-            e = Let(v, value, e)
+            e = rx.Let(v, value, e)
         return e
 
     def whole(self):
@@ -298,13 +283,13 @@ class _Parser:
             dtype, value = _DTYPES.get(suffix or "f"), sign * float(digits)
             if abs(value) > float(np.finfo(dtype).max):
                 self.t.fail(f"{digits} is too large for {dtype}", start)
-            return const(value, dtype)
+            return rx.const(value, dtype)
         value = sign * int(digits)
         dtype = _DTYPES[suffix] if suffix else "int32" if -(2**31) <= value < 2**31 else "int64"
         info = np.iinfo(dtype)
         if not info.min <= value <= info.max:
             self.t.fail(f"{value} is too large for {dtype}", start)
-        return const(value, dtype)
+        return rx.const(value, dtype)
 
     def atom(self):
         t = self.t
@@ -314,7 +299,7 @@ class _Parser:
         if kind == "gvar":
             return self.global_var(token[1:])
         if token in ("True", "False"):
-            return const(token == "True", "bool")
+            return rx.const(token == "True", "bool")
         if token == "(":
             return self.parens()
         if token == "fn":
@@ -339,18 +324,19 @@ class _Parser:
         if any(token in s for s in self.scopes):
             return self.lookup(token, start)
         base, _, index = token.rpartition(".")
-        return TupleGetItem(self.var_field(base, start) if re.fullmatch(r"%.*\.\d+", base) else self.lookup(base, start), int(index))
+        find = self.var_field if re.fullmatch(r"%.*\.\d+", base) else self.lookup
+        return rx.TupleGetItem(find(base, start), int(index))
 
     def parens(self):
         if self.t.take(")"):
-            return Tuple([])
+            return rx.Tuple([])
         self.scopes.append({})
         first = self.sequence(")")
         self.scopes.pop()
         if self.t.take(")"):
             return first
         self.t.want(",")
-        return Tuple([first, *self.listed(")", self.expr)])
+        return rx.Tuple([first, *self.listed(")", self.expr)])
 
     def function(self):
         """The rest of ``fn [types](params) -> type { body }``."""
@@ -373,7 +359,7 @@ class _Parser:
         self.scopes.pop()
         if types is not None:
             self.types.pop()
-        return Function(params, body, ret, types, attrs)
+        return rx.Function(params, body, ret, types, attrs)
 
     def branches(self):
         self.t.want("(")
@@ -381,7 +367,7 @@ class _Parser:
         self.t.want(")")
         then = self.block()
         self.t.want("else")
-        return If(cond, then, self.block())
+        return rx.If(cond, then, self.block())
 
     def reference(self, token):
         make, count = _REFS[token]
@@ -408,7 +394,7 @@ class _Parser:
     def postfix(self, e, start):
         while True:
             if self.t.peek_kind() == "field":
-                e = TupleGetItem(e, int(self.t.next()[1][1:]))
+                e = rx.TupleGetItem(e, int(self.t.next()[1][1:]))
             elif self.t.peek() == "(" and self.t.peek_kind() == "sign":
                 e = self.call(e, start)
             else:
@@ -433,10 +419,10 @@ class _Parser:
             (line, column), (end_line, end_column) = t.place(start), t.place(t._ahead[2])
             span = Span(self.source, line, end_line, column, end_column)
         name = getattr(op, "name", None)
-        if name is None or isinstance(op, (Var, GlobalVar)):
-            return Call(op, args, attrs, span=span)
+        if name is None or isinstance(op, (rx.Var, rx.GlobalVar)):
+            return rx.Call(op, args, attrs, span=span)
         made = make_call(name, args, attrs)
-        return Call(made.op, made.args, Attrs(made.attrs), span=span)
+        return rx.Call(made.op, made.args, rx.Attrs(made.attrs), span=span)
 
     def attribute(self):
         t = self.t
@@ -499,7 +485,7 @@ def _stored(entry):
         return (tir.SizeVar if entry["type_key"] == "tir.SizeVar" else tir.Var)(entry["name"], entry["dtype"])
     dtype = "uint16" if entry["dtype"] == "bfloat16" else entry["dtype"]
     data = np.frombuffer(base64.b64decode(entry["data"]), dtype).reshape(entry["shape"])
-    return Constant(data.copy(), entry["dtype"])
+    return rx.Constant(data.copy(), entry["dtype"])
 
 
 def _text_of(source):

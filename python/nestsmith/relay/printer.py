@@ -13,26 +13,8 @@ import re
 
 import numpy as np
 
+from . import expr as rx
 from .dims import Sym
-from .expr import (
-    Call,
-    Constant,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-    above,
-    all_nodes,
-    children,
-    free_vars,
-    parts,
-)
 from .op.builders import default_attrs
 from .op.registry import Op
 from .span import SequentialSpan, Span
@@ -66,7 +48,7 @@ def _value(v):
     if isinstance(v, (float, np.floating)):
         short = f"{float(v):g}"
         return f"{short if float(short) == float(v) else repr(float(v))}f"
-    if isinstance(v, Function):
+    if isinstance(v, rx.Function):
         return f"fn/{len(v.params)}"
     return str(v)
 
@@ -120,7 +102,7 @@ def type_text(t, dim=str):
     return "_" if t is None or isinstance(t, IncompleteType) else str(t)
 
 
-_REFS = {RefCreate: "ref", RefRead: "ref_read", RefWrite: "ref_write"}
+_REFS = {rx.RefCreate: "ref", rx.RefRead: "ref_read", rx.RefWrite: "ref_write"}
 
 
 class _Block:
@@ -144,14 +126,15 @@ def _common(a, b):
 
 def _blocks(root):
     """The block in which every node has to be defined, by id: that of its reader, or the innermost one around all its readers."""
-    order = all_nodes(root)
+    order = rx.all_nodes(root)
     at, spine = {id(root): _Block()}, {id(root)}
     for e in reversed(order):
         own = at[id(e)]
-        here = _Block(own) if isinstance(e, Function) or (isinstance(e, Let) and id(e) not in spine) else own
-        for k, c in enumerate(parts(e)):
-            block = _Block(own) if isinstance(e, If) and k else here
-            if (isinstance(e, If) and k) or (isinstance(e, (Function, Let)) and c is e.body and id(c) not in at):
+        here = _Block(own) if isinstance(e, rx.Function) or (isinstance(e, rx.Let) and id(e) not in spine) else own
+        for k, c in enumerate(rx.parts(e)):
+            block = _Block(own) if isinstance(e, rx.If) and k else here
+            last = isinstance(e, (rx.Function, rx.Let)) and c is e.body and id(c) not in at
+            if (isinstance(e, rx.If) and k) or last:
                 spine.add(id(c))
             elif id(c) in spine:
                 spine.discard(id(c))
@@ -174,7 +157,8 @@ class _Printer:
         if self.annotate is not None:
             said = self.annotate(e)
             return f" /* {said} */" if said else ""
-        parts = [f"ty={self.type(e._type)}"] if e._type is not None and (self.typed or isinstance(e, (Call, Function))) else []
+        typed = e._type is not None and (self.typed or isinstance(e, (rx.Call, rx.Function)))
+        parts = [f"ty={self.type(e._type)}"] if typed else []
         parts += [f"span={e.span}"] if isinstance(e.span, (Span, SequentialSpan)) else []
         return f" /* {' '.join(parts)} */" if parts else ""
 
@@ -195,9 +179,9 @@ class _Printer:
     def start(self, roots):
         """Counts who reads what, and notes whether types are known."""
         self.blocks = _blocks(roots[0]) if roots else {}
-        self.typed = any(r._type is not None and not isinstance(r, (Constant, Var)) for r in roots)
-        for e in (n for r in roots for n in all_nodes(r)):
-            for c in parts(e):
+        self.typed = any(r._type is not None and not isinstance(r, (rx.Constant, rx.Var)) for r in roots)
+        for e in (n for r in roots for n in rx.all_nodes(r)):
+            for c in rx.parts(e):
                 self.readers[id(c)] = self.readers.get(id(c), 0) + 1
 
     def function(self, f, head, indent):
@@ -212,7 +196,7 @@ class _Printer:
     def body(self, e, indent):
         """The lines of a block whose value is `e`."""
         names, count = dict(self.names), self.count
-        while isinstance(e, Let):
+        while isinstance(e, rx.Let):
             self.before(e.value, indent)
             t = e.var.type_annotation
             note = f": {self.type(t)}" if t is not None else ""
@@ -228,25 +212,25 @@ class _Printer:
 
     def parts(self, e):
         """What must have a name or text before a node: arguments first, then the function that is called."""
-        if isinstance(e, Call):
+        if isinstance(e, rx.Call):
             return (*e.args, *(() if isinstance(e.op, Op) else (e.op,)))
-        if isinstance(e, (Function, Let, If)):
-            return (*((e.cond,) if isinstance(e, If) else ()), *self.shared(e))
-        return children(e)
+        if isinstance(e, (rx.Function, rx.Let, rx.If)):
+            return (*((e.cond,) if isinstance(e, rx.If) else ()), *self.shared(e))
+        return rx.children(e)
 
     def shared(self, e):
         """What is read inside of the blocks of a node and has to be defined before them."""
         depth, found, seen = self.blocks[id(e)].depth, [], set()
-        stack = list(reversed(parts(e)[1:] if isinstance(e, If) else parts(e)))
+        stack = list(reversed(rx.parts(e)[1:] if isinstance(e, rx.If) else rx.parts(e)))
         while stack:
             c = stack.pop()
-            if id(c) in seen or isinstance(c, (Var, Constant, GlobalVar, Op)):
+            if id(c) in seen or isinstance(c, (rx.Var, rx.Constant, rx.GlobalVar, Op)):
                 continue
             seen.add(id(c))
             if self.blocks[id(c)].depth <= depth and self.readers[id(c)] > 1:
                 found.append(c)
             else:
-                stack.extend(reversed(parts(c)))
+                stack.extend(reversed(rx.parts(c)))
         return found
 
     def before(self, root, indent):
@@ -254,7 +238,7 @@ class _Printer:
         stack = [(p, False) for p in reversed(self.parts(root))] if self.readers.get(id(root), 0) < 2 else [(root, False)]
         while stack:
             e, ready = stack.pop()
-            if id(e) in self.names or isinstance(e, (Var, Constant, GlobalVar, Op)):
+            if id(e) in self.names or isinstance(e, (rx.Var, rx.Constant, rx.GlobalVar, Op)):
                 continue
             if not ready:
                 stack.append((e, True))
@@ -269,9 +253,9 @@ class _Printer:
         return self.names.get(id(e)) or self.text(e, indent)
 
     def ref(self, e):
-        if isinstance(e, (Constant, GlobalVar, Op)):
+        if isinstance(e, (rx.Constant, rx.GlobalVar, Op)):
             return self.text(e, "")
-        return self.var(e) if isinstance(e, Var) else self.names[id(e)]
+        return self.var(e) if isinstance(e, rx.Var) else self.names[id(e)]
 
     def block(self, indent, fill, head=None):
         """The lines that `fill` makes, as a text."""
@@ -282,23 +266,23 @@ class _Printer:
 
     def text(self, e, indent):
         """The text of a node whose parts have names."""
-        if isinstance(e, (Var, GlobalVar)):
-            return self.var(e) if isinstance(e, Var) else f"@{e.name_hint}"
+        if isinstance(e, (rx.Var, rx.GlobalVar)):
+            return self.var(e) if isinstance(e, rx.Var) else f"@{e.name_hint}"
         if isinstance(e, Op):
             return e.name
-        if isinstance(e, Constant):
+        if isinstance(e, rx.Constant):
             return self.constant(e) + (self.note(e) if self.typed or not e.is_scalar else "")
-        if isinstance(e, Call):
+        if isinstance(e, rx.Call):
             return self.call(e) + self.note(e)
-        if isinstance(e, Tuple):
+        if isinstance(e, rx.Tuple):
             return f"({', '.join(map(self.ref, e.fields))}{',' if len(e.fields) == 1 else ''})" + self.note(e)
-        if isinstance(e, TupleGetItem):
+        if isinstance(e, rx.TupleGetItem):
             return f"{self.ref(e.tuple_value)}.{e.index}" + self.note(e)
         if type(e) in _REFS:
-            return f"{_REFS[type(e)]}({', '.join(map(self.ref, children(e)))})" + self.note(e)
-        if isinstance(e, Function):
+            return f"{_REFS[type(e)]}({', '.join(map(self.ref, rx.children(e)))})" + self.note(e)
+        if isinstance(e, rx.Function):
             return self.block(indent, lambda: self.function(e, "fn ", indent)).lstrip() + self.note(e)
-        if isinstance(e, Let):
+        if isinstance(e, rx.Let):
             return self.block(indent, lambda: self.body(e, indent + "  "), "(") + f"\n{indent})"
         heads = (f"if ({self.ref(e.cond)}) {{", e.true_branch), (f"{indent}}} else {{", e.false_branch)
         return "\n".join(self.block(indent, lambda b=b: self.body(b, indent + "  "), head) for head, b in heads) + f"\n{indent}}}"
@@ -331,18 +315,18 @@ def astext(obj, show_meta_data=True, annotate=None):
     meta = _Metadata()
     functions = getattr(obj, "functions", None)
     if functions is not None:
-        parts = []
+        texts = []
         for gv, f in functions.items():
             p = _Printer(meta, annotate)
             p.start([f])
             p.function(f, f"def @{gv.name_hint}", "")
-            parts.append("\n".join(p.lines) + "\n")
-        text = "\n".join(parts)
+            texts.append("\n".join(p.lines) + "\n")
+        text = "\n".join(texts)
     else:
         p = _Printer(meta, annotate)
         p.start([] if isinstance(obj, Op) else [obj])
-        p.lines += [f"free_var {p.param(v)};" for v in ([] if isinstance(obj, Op) else free_vars(obj))]
-        if isinstance(obj, (Function, Op)):
+        p.lines += [f"free_var {p.param(v)};" for v in ([] if isinstance(obj, Op) else rx.free_vars(obj))]
+        if isinstance(obj, (rx.Function, Op)):
             p.line("", p.text(obj, ""))
         else:
             p.body(obj, "")
@@ -351,4 +335,4 @@ def astext(obj, show_meta_data=True, annotate=None):
     return HEADER + text + (("" if text.endswith("\n") else "\n") + "\n" + table if table else "")
 
 
-above.astext = astext
+rx.above.astext = astext

@@ -5,33 +5,21 @@ from __future__ import annotations
 import operator
 
 from ..structure import Node, rule
+from . import ty
 from .expr import Call, Constant, Function, GlobalVar, If, Let, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem, Var
 from .module import IRModule
 from .op.registry import Op
-from .ty import (
-    Any,
-    FuncType,
-    GlobalTypeVar,
-    IncompleteType,
-    RefType,
-    Sym,
-    TensorType,
-    TupleType,
-    TypeCall,
-    TypeData,
-    TypeRelation,
-    TypeVar,
-)
 
 __all__: list[str] = []
 
 
 # class: what must be the same, the parts, what is bound
 _ROWS: dict = {
-    Any: ("", "", ""), TensorType: ("dtype", "shape", ""), TupleType: ("", "fields", ""), GlobalTypeVar: ("name_hint", "", ""),
-    FuncType: ("", "arg_types ret_type type_constraints", "type_params"), TypeVar: ("", "kind", ""), IncompleteType: ("kind", "", ""),
-    RefType: ("", "value", ""), TypeCall: ("", "func args", ""), TypeRelation: ("num_inputs func", "args attrs", ""), Sym: ("", "expr", ""),
-    TypeData: ("", "header constructors", "type_vars"), RefCreate: ("", "value", ""), RefRead: ("", "ref", ""), RefWrite: ("", "ref value", ""),
+    ty.Any: ("", "", ""), ty.TensorType: ("dtype", "shape", ""), ty.TupleType: ("", "fields", ""), ty.GlobalTypeVar: ("name_hint", "", ""),
+    ty.FuncType: ("", "arg_types ret_type type_constraints", "type_params"), ty.TypeVar: ("", "kind", ""), ty.Sym: ("", "expr", ""),
+    ty.IncompleteType: ("kind", "", ""), ty.RefType: ("", "value", ""), ty.TypeCall: ("", "func args", ""),
+    ty.TypeRelation: ("num_inputs func", "args attrs", ""), ty.TypeData: ("", "header constructors", "type_vars"),
+    RefCreate: ("", "value", ""), RefRead: ("", "ref", ""), RefWrite: ("", "ref value", ""),
     Var: ("", "type_annotation", ""), GlobalVar: ("name_hint", "", ""), Op: ("name", "", ""), Constant: ("_type.dtype", "data", ""),
     Call: ("", "op args attrs", ""), Tuple: ("", "fields", ""), TupleGetItem: ("index", "tuple_value", ""), Function: ("", "body attrs", "params"),
     Let: ("", "value body", "var"), If: ("", "cond true_branch false_branch", ""), IRModule: ("", "functions", ""),
@@ -48,7 +36,7 @@ def _join(cls, head, parts, bound):
         binds = getattr(x, bound) if bound else ()
         shared = isinstance(x, _SHARED) and not (cls is Tuple and not x.fields)
         return Node(what, tuple((f".{n}", read(x)) for n, read in names), tuple(binds) if isinstance(binds, (list, tuple)) else (binds,), shared,
-                    cls in (Var, TypeVar))  # fmt: skip
+                    cls in (Var, ty.TypeVar))  # fmt: skip
 
     rule(cls)(node)
 

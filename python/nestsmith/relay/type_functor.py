@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
+from . import ty
 from .expr_functor import missing
-from .ty import (
-    FuncType,
-    GlobalTypeVar,
-    IncompleteType,
-    RefType,
-    TensorType,
-    TupleType,
-    TypeCall,
-    TypeData,
-    TypeRelation,
-    TypeVar,
-    map_parts,
-)
 
 __all__ = ["TypeFunctor", "TypeVisitor", "TypeMutator"]
 
 _METHODS = {  # what is a kind of another one stands before it
-    GlobalTypeVar: "visit_global_type_var",
-    TypeVar: "visit_type_var", IncompleteType: "visit_incomplete_type", TensorType: "visit_tensor_type", FuncType: "visit_func_type",
-    TupleType: "visit_tuple_type", TypeRelation: "visit_type_relation", RefType: "visit_ref_type",
-    TypeCall: "visit_type_call", TypeData: "visit_type_data",
+    ty.GlobalTypeVar: "visit_global_type_var",
+    ty.TypeVar: "visit_type_var", ty.IncompleteType: "visit_incomplete_type", ty.TensorType: "visit_tensor_type",
+    ty.FuncType: "visit_func_type", ty.TupleType: "visit_tuple_type", ty.TypeRelation: "visit_type_relation",
+    ty.RefType: "visit_ref_type", ty.TypeCall: "visit_type_call", ty.TypeData: "visit_type_data",
 }  # fmt: skip
 
 
@@ -48,16 +36,16 @@ class TypeMutator(TypeFunctor):
 
 def _walk(self, t):
     """Visits the parts of a type."""
-    map_parts(self.visit, t)
+    ty.map_parts(self.visit, t)
 
 
 def _rebuild(self, t):
     """A type with its parts as they were visited."""
-    new = map_parts(self.visit, t)
-    if isinstance(t, TypeRelation):
-        return TypeRelation(t.func, new["args"], t.num_inputs, t.attrs)
-    if isinstance(t, TypeData):
-        return TypeData(**new, constructors=t.constructors)
+    new = ty.map_parts(self.visit, t)
+    if isinstance(t, ty.TypeRelation):
+        return ty.TypeRelation(t.func, new["args"], t.num_inputs, t.attrs)
+    if isinstance(t, ty.TypeData):
+        return ty.TypeData(**new, constructors=t.constructors)
     return type(t)(**new) if new else t
 
 

@@ -13,10 +13,16 @@ Shapes align at the right; extents must be equal or 1. The stage is called ``T_<
 
 from __future__ import annotations
 
+import typing
+
 from .. import te, tir
 from .._core import Expr, Tensor
 from .elemwise import cast
 from .util import BROADCAST, ELEMWISE, c_compute, const_like, get_const_tuple, is_float
+
+if typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> typing.Any: ...  # operators are made from a table
 
 
 def broadcast_shape(*shapes):
@@ -56,10 +62,6 @@ def _mod(a, b):
     return te.fmod(a, b) if is_float(_type(a, b)) else te.truncmod(a, b)
 
 
-def _divide(a, b):
-    return tir.Div(a, b)
-
-
 def _type(a, b):
     return (tir.const(a) + tir.const(b)).dtype
 
@@ -71,40 +73,18 @@ def _xor(a, b):
 
 
 _OPS = {
-    "add": lambda a, b: a + b,
-    "subtract": lambda a, b: a - b,
-    "multiply": lambda a, b: a * b,
-    "divide": _divide,
-    "floor_divide": te.floordiv,
-    "mod": _mod,
-    "floor_mod": te.floormod,
-    "maximum": tir.Max,
-    "minimum": tir.Min,
-    "power": tir.power,
-    "atan2": tir.atan2,
-    "hypot": tir.hypot,
-    "copysign": tir.copysign,
-    "equal": tir.EQ,
-    "not_equal": tir.NE,
-    "less": tir.LT,
-    "less_equal": tir.LE,
-    "greater": tir.GT,
-    "greater_equal": tir.GE,
-    "logical_and": tir.And,
-    "logical_or": tir.Or,
-    "logical_xor": _xor,
-    "bitwise_and": tir.bitwise_and,
-    "bitwise_or": tir.bitwise_or,
-    "bitwise_xor": tir.bitwise_xor,
-    "left_shift": tir.shift_left,
+    "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b, "divide": lambda a, b: tir.Div(a, b),
+    "floor_divide": te.floordiv, "mod": _mod, "floor_mod": te.floormod, "maximum": tir.Max, "minimum": tir.Min, "power": tir.power,
+    "atan2": tir.atan2, "hypot": tir.hypot, "copysign": tir.copysign, "equal": tir.EQ, "not_equal": tir.NE, "less": tir.LT,
+    "less_equal": tir.LE, "greater": tir.GT, "greater_equal": tir.GE, "logical_and": tir.And, "logical_or": tir.Or, "logical_xor": _xor,
+    "bitwise_and": tir.bitwise_and, "bitwise_or": tir.bitwise_or, "bitwise_xor": tir.bitwise_xor, "left_shift": tir.shift_left,
     "right_shift": tir.shift_right,
-}
+}  # fmt: skip
+__all__ = [*_OPS, "broadcast_to", "logical_not", "where"]
 
 
 def _scalar(x):
-    if isinstance(x, Expr):
-        return x
-    return tir.const(x)
+    return x if isinstance(x, Expr) else tir.const(x)
 
 
 def binary(name, a, b):
@@ -115,11 +95,9 @@ def binary(name, a, b):
         shape = broadcast_shape(sa, sb)
         return c_compute(shape, lambda *ax: op(a(*_index(a, ax, shape)), b(*_index(b, ax, shape))), stage, BROADCAST)
     if isinstance(a, Tensor):
-        value = _scalar(b)
-        return c_compute(a.shape, lambda *ax: op(a(*ax), value), stage, ELEMWISE)
+        return c_compute(a.shape, lambda *ax, value=_scalar(b): op(a(*ax), value), stage, ELEMWISE)
     if isinstance(b, Tensor):
-        value = _scalar(a)
-        return c_compute(b.shape, lambda *ax: op(value, b(*ax)), stage, ELEMWISE)
+        return c_compute(b.shape, lambda *ax, value=_scalar(a): op(value, b(*ax)), stage, ELEMWISE)
     return op(_scalar(a), _scalar(b))
 
 
@@ -132,33 +110,7 @@ def _make(name):
     return f
 
 
-add = _make("add")
-subtract = _make("subtract")
-multiply = _make("multiply")
-divide = _make("divide")
-floor_divide = _make("floor_divide")
-mod = _make("mod")
-floor_mod = _make("floor_mod")
-maximum = _make("maximum")
-minimum = _make("minimum")
-power = _make("power")
-atan2 = _make("atan2")
-hypot = _make("hypot")
-copysign = _make("copysign")
-equal = _make("equal")
-not_equal = _make("not_equal")
-less = _make("less")
-less_equal = _make("less_equal")
-greater = _make("greater")
-greater_equal = _make("greater_equal")
-logical_and = _make("logical_and")
-logical_or = _make("logical_or")
-logical_xor = _make("logical_xor")
-bitwise_and = _make("bitwise_and")
-bitwise_or = _make("bitwise_or")
-bitwise_xor = _make("bitwise_xor")
-left_shift = _make("left_shift")
-right_shift = _make("right_shift")
+globals().update({name: _make(name) for name in _OPS})
 
 
 def tensor_arith(name, a, b):

@@ -9,6 +9,8 @@ from .broadcast import broadcast_shape
 from .elemwise import as_type
 from .util import as_const_int, c_compute, get_const_tuple, sum_type
 
+__all__ = ["einsum", "matmul", "tensordot"]
+
 _MATMUL, _EINSUM = "matmul", "einsum"
 
 

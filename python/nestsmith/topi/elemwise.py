@@ -13,13 +13,26 @@ Signatures (``x``: tensor of any rank and, unless said, float type)::
 
 from __future__ import annotations
 
+import typing
+
 from .. import te, tir
 from ..numerics import clip_bounds
 from .util import BROADCAST, ELEMWISE, c_compute, const_like, is_float
 
+if typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> typing.Any: ...  # operators are made from a table
+
 
 def _elemwise(x, f, name):
     return c_compute(x.shape, lambda *ax: f(x(*ax)), name, ELEMWISE)
+
+
+_OPS = """exp exp2 exp10 erf tanh sigmoid log log2 log10 log1p expm1 erfc tan cos cosh sin sinh asin acos atan asinh acosh atanh sqrt floor
+ceil round round_tf32 trunc isnan abs isinf isfinite bitwise_not""".split()
+_DOCS = {"abs": "Absolute value", "isinf": "True where infinite", "isfinite": "True where finite", "bitwise_not": "``~x`` of integers"}
+__all__ = [*_OPS, "cast", "clip", "copy", "full", "full_like", "identity", "leaky_relu", "negative", "ones", "relu", "rsqrt", "scalar_const",
+           "sign", "zeros"]  # fmt: skip
 
 
 def _make(name):
@@ -29,60 +42,11 @@ def _make(name):
         return _elemwise(x, scalar, f"T_{name}")
 
     f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"``{name}`` of every element; stage ``T_{name}``."
+    f.__doc__ = f"{_DOCS.get(name, f'``{name}`` of every element')}; stage ``T_{name}``."
     return f
 
 
-exp = _make("exp")
-exp2 = _make("exp2")
-exp10 = _make("exp10")
-erf = _make("erf")
-tanh = _make("tanh")
-sigmoid = _make("sigmoid")
-log = _make("log")
-log2 = _make("log2")
-log10 = _make("log10")
-log1p = _make("log1p")
-expm1 = _make("expm1")
-erfc = _make("erfc")
-tan = _make("tan")
-cos = _make("cos")
-cosh = _make("cosh")
-sin = _make("sin")
-sinh = _make("sinh")
-asin = _make("asin")
-acos = _make("acos")
-atan = _make("atan")
-asinh = _make("asinh")
-acosh = _make("acosh")
-atanh = _make("atanh")
-sqrt = _make("sqrt")
-floor = _make("floor")
-ceil = _make("ceil")
-round = _make("round")
-round_tf32 = _make("round_tf32")
-trunc = _make("trunc")
-isnan = _make("isnan")
-
-
-def abs(x):
-    """Absolute value; stage ``T_abs``."""
-    return _elemwise(x, tir.abs, "T_abs")
-
-
-def isinf(x):
-    """True where infinite; stage ``T_isinf``."""
-    return _elemwise(x, tir.isinf, "T_isinf")
-
-
-def isfinite(x):
-    """True where finite; stage ``T_isfinite``."""
-    return _elemwise(x, tir.isfinite, "T_isfinite")
-
-
-def bitwise_not(x):
-    """``~x`` of integers; stage ``T_bitwise_not``."""
-    return _elemwise(x, tir.bitwise_not, "T_bitwise_not")
+globals().update({name: _make(name) for name in _OPS})
 
 
 def negative(x):
@@ -137,11 +101,7 @@ def clip(x, a_min, a_max):
     """``max(min(x, a_max), a_min)``; stage ``compute``."""
     a_min, a_max = (v.value if isinstance(v, tir.Expr) else v for v in (a_min, a_max))
     low, high = (tir.const(v, x.dtype) for v in clip_bounds(a_min, a_max, x.dtype))
-
-    def f(*i):
-        return tir.Max(tir.Min(x(*i), high), low)
-
-    return te.compute(x.shape, f, tag=ELEMWISE)
+    return te.compute(x.shape, lambda *i: tir.Max(tir.Min(x(*i), high), low), tag=ELEMWISE)
 
 
 def _value(value, dtype):

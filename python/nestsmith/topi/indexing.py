@@ -37,6 +37,10 @@ from .util import (
     unravel,
 )
 
+__all__ = ["adv_index", "gather_nd", "invert_permutation", "matrix_set_diag", "reverse_sequence", "scatter_elements",
+           "scatter_nd", "searchsorted", "sequence_mask", "sliding_window", "sparse_to_dense", "strided_set", "trilu",
+           "unique", "unravel_index"]  # fmt: skip
+
 
 def gather_nd(a, indices):
     """Elements at index tuples given along the first axis of ``indices``. One out of range ends the run with an error."""

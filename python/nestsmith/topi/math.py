@@ -19,6 +19,10 @@ from ..tir.layout import bijective_layout
 from . import elemwise, reduction
 from .util import ELEMWISE, INJECTIVE, c_compute, get_const_tuple, normal_axis, prod
 
+__all__ = ["ceil_log2", "collapse_sum", "elemwise_sum", "expand_like", "fast_erf", "fast_exp", "fast_tanh",
+           "fixed_point_multiply", "fixed_point_multiply_per_axis", "layout_transform", "meshgrid", "ndarray_size",
+           "reinterpret"]  # fmt: skip
+
 
 def _clamped(v, low, high):
     return tir.Max(tir.Min(v, tir.const(high, v.dtype)), tir.const(low, v.dtype))

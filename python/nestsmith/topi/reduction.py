@@ -27,6 +27,8 @@ from .util import (
     sum_type,
 )
 
+__all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "sum", "variance"]
+
 prod_reducer = te.comm_reducer(lambda x, y: x * y, lambda t: tir.const(1, t), "prod")
 # A maximum that is to be subtracted: of infinities it is the extreme finite value, because inf - inf is not a number.
 _finite_max = tir.Reducer(tir.Max, tir.min_value, "max", ("x", "y"),

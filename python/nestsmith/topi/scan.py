@@ -37,6 +37,8 @@ from .util import (
     sum_type,
 )
 
+__all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"]
+
 _BLOCK = 16
 
 

@@ -21,6 +21,8 @@ from .. import te, tir
 from .elemwise import as_type
 from .util import COMM_REDUCE, INJECTIVE, c_compute, get_const_int, is_float, normal_axis
 
+__all__ = ["argsort", "sort", "topk"]
+
 
 def _less(a, b):
     """``a < b`` where NaN is larger than numbers."""

@@ -41,6 +41,9 @@ from .util import (
     unravel,
 )
 
+__all__ = ["arange", "check_index", "concatenate", "expand_dims", "flip", "gather", "one_hot", "pad", "repeat",
+           "reshape", "shape", "split", "squeeze", "stack", "strided_slice", "take", "tile", "transpose"]  # fmt: skip
+
 
 def reshape(x, newshape):
     """The elements of ``x`` in row-major order in another shape."""

@@ -14,24 +14,7 @@ import numpy as np
 from ... import runtime
 from ...runtime.ndarray import NDArray, array
 from .. import build_module
-from ..expr import (
-    Call,
-    Constant,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    RefCreate,
-    RefRead,
-    RefWrite,
-    Tuple,
-    TupleGetItem,
-    Var,
-    children,
-    const,
-    free_vars,
-    post_order,
-)
+from .. import expr as rx
 from ..module import IRModule
 from ..op.registry import Op
 from ..transform.fold_constant import evaluate_call
@@ -49,33 +32,33 @@ class Closure:
 
 def value_of(x):
     """A value of what a user gives: arrays, numbers, tuples and lists of them."""
-    if isinstance(x, (Constant, Closure, Op)):
+    if isinstance(x, (rx.Constant, Closure, Op)):
         return x
     if isinstance(x, (tuple, list)):
         return tuple(map(value_of, x))
-    return Constant(x) if isinstance(x, (np.ndarray, NDArray)) else const(x)
+    return rx.Constant(x) if isinstance(x, (np.ndarray, NDArray)) else rx.const(x)
 
 
 def result_of(value):
     """What a user gets of a value: NDArrays, lists of them for tuples."""
-    if isinstance(value, Constant):
+    if isinstance(value, rx.Constant):
         return array(value.data)
     return [result_of(v) for v in value] if isinstance(value, (tuple, list)) else value
 
 
 def _expr_of(value):
-    return Tuple([_expr_of(v) for v in value]) if isinstance(value, tuple) else value
+    return rx.Tuple([_expr_of(v) for v in value]) if isinstance(value, tuple) else value
 
 
 def _value_of_expr(e):
-    return tuple(_value_of_expr(f) for f in e.fields) if isinstance(e, Tuple) else e
+    return tuple(_value_of_expr(f) for f in e.fields) if isinstance(e, rx.Tuple) else e
 
 
 def _fresh(t, found):
     """A variable, or a tuple of them, of a type; the variables go to `found`."""
     if isinstance(t, TupleType):
-        return Tuple([_fresh(f, found) for f in t.fields])
-    found.append(Var(f"p{len(found)}", t))
+        return rx.Tuple([_fresh(f, found) for f in t.fields])
+    found.append(rx.Var(f"p{len(found)}", t))
     return found[-1]
 
 
@@ -96,8 +79,8 @@ def run_compiled(func, args, target, device, mod=None):
     for i, v in enumerate(args):
         executor.set_input(i, array(v.data))
     executor.run()
-    outputs = iter([Constant(o.numpy(), o.dtype) for o in map(executor.get_output, range(executor.get_num_outputs()))])
-    return _unflatten(func.body.checked_type, outputs)
+    outputs = map(executor.get_output, range(executor.get_num_outputs()))
+    return _unflatten(func.body.checked_type, iter([rx.Constant(o.numpy(), o.dtype) for o in outputs]))
 
 
 class Evaluator:
@@ -110,9 +93,9 @@ class Evaluator:
         """The value of a function, closure or operator applied to values."""
         if isinstance(f, Op):
             return self.operator(f, args, attrs)
-        if isinstance(f, GlobalVar):
+        if isinstance(f, rx.GlobalVar):
             f = Closure(self.mod[f], {})
-        if isinstance(f, Function):
+        if isinstance(f, rx.Function):
             f = Closure(f, {})
         if len(args) != len(f.func.params):
             raise ValueError(f"a function of {len(f.func.params)} parameters is called with {len(args)} arguments")
@@ -121,7 +104,7 @@ class Evaluator:
         return self.value(f.func.body, env)
 
     def operator(self, op, args, attrs):
-        call = Call(op, [_expr_of(a) for a in args], attrs)
+        call = rx.Call(op, [_expr_of(a) for a in args], attrs)
         call.checked_type  # noqa: B018  errors of types come before those of values
         if op.name == "annotation.stop_fusion" or op.name == "on_device":
             return args[0]
@@ -129,15 +112,15 @@ class Evaluator:
         if folded is not None:
             return _value_of_expr(folded)
         params: list = []
-        body = Call(op, [_fresh(a.checked_type, params) for a in call.args], attrs)
+        body = rx.Call(op, [_fresh(a.checked_type, params) for a in call.args], attrs)
         if not call.args:
-            return run_compiled(Function([], body), [], self.target, self.device)
-        return run_compiled(Function(params, body), [v for a in args for v in _flat(a)], self.target, self.device)
+            return run_compiled(rx.Function([], body), [], self.target, self.device)
+        return run_compiled(rx.Function(params, body), [v for a in args for v in _flat(a)], self.target, self.device)
 
     def value(self, expr, env=None):
         """The value of an expression; `env`: values of its free variables by id."""
         env, memo = env or {}, {}
-        while isinstance(expr, Let):  # the rest of a chain sees what it binds; a function may call itself
+        while isinstance(expr, rx.Let):  # the rest of a chain sees what it binds; a function may call itself
             env = dict(env)
             env[id(expr.var)] = self.bound(expr, env)
             expr = expr.body
@@ -156,7 +139,7 @@ class Evaluator:
         return memo[id(expr)]
 
     def bound(self, let, env):
-        if not isinstance(let.value, Function):
+        if not isinstance(let.value, rx.Function):
             return self.value(let.value, env)
         closure = Closure(let.value, dict(env))
         closure.env[id(let.var)] = closure
@@ -165,37 +148,43 @@ class Evaluator:
     @staticmethod
     def strict(e):
         """The children that are evaluated before a node."""
-        if isinstance(e, (Let, If, Function)):
+        if isinstance(e, (rx.Let, rx.If, rx.Function)):
             return ()
-        return tuple(c for c in children(e) if not isinstance(c, (Function, GlobalVar)))
+        return tuple(c for c in rx.children(e) if not isinstance(c, (rx.Function, rx.GlobalVar)))
+
+    @staticmethod
+    def part(e, env, of):
+        """The function or an argument of a call."""
+        if isinstance(e, rx.Function):
+            return Closure(e, env)
+        return e if isinstance(e, (Op, rx.GlobalVar)) else of(e)
 
     def node(self, e, env, of):
-        if isinstance(e, Var):
+        if isinstance(e, rx.Var):
             if id(e) not in env:
                 raise ValueError(f"the variable {e.name_hint!r} has no value")
             return env[id(e)]
-        if isinstance(e, Constant):
+        if isinstance(e, rx.Constant):
             return e
-        if isinstance(e, Tuple):
+        if isinstance(e, rx.Tuple):
             return tuple(of(f) for f in e.fields)
-        if isinstance(e, TupleGetItem):
+        if isinstance(e, rx.TupleGetItem):
             return of(e.tuple_value)[e.index]
-        if isinstance(e, Function):
+        if isinstance(e, rx.Function):
             return Closure(e, env)
-        if isinstance(e, Let):
+        if isinstance(e, rx.Let):
             return self.value(e, env)
-        if isinstance(e, RefCreate):
+        if isinstance(e, rx.RefCreate):
             return [of(e.value)]
-        if isinstance(e, RefRead):
+        if isinstance(e, rx.RefRead):
             return of(e.ref)[0]
-        if isinstance(e, RefWrite):
+        if isinstance(e, rx.RefWrite):
             of(e.ref)[0] = of(e.value)
             return ()
-        if isinstance(e, If):
+        if isinstance(e, rx.If):
             return self.value(e.true_branch if self.value(e.cond, env).data.item() else e.false_branch, env)
-        if isinstance(e, Call):
-            f = e.op if isinstance(e.op, (Op, GlobalVar)) else Closure(e.op, env) if isinstance(e.op, Function) else of(e.op)
-            return self.apply(f, [Closure(a, env) if isinstance(a, Function) else a if isinstance(a, GlobalVar) else of(a) for a in e.args], e.attrs)
+        if isinstance(e, rx.Call):
+            return self.apply(self.part(e.op, env, of), [self.part(a, env, of) for a in e.args], e.attrs)
         raise ValueError(f"a {type(e).__name__} cannot be evaluated")
 
 
@@ -213,14 +202,14 @@ def arguments(func, args, kwargs):
     return [value_of(a) for a in args] + [value_of(kwargs[n]) for n in names[len(args) :]]
 
 
-_AT_RUN_TIME = (If, RefCreate, RefRead, RefWrite)
+_AT_RUN_TIME = (rx.If, rx.RefCreate, rx.RefRead, rx.RefWrite)
 
 
 def _is_fixed(func):
-    nodes = post_order(func.body)
-    if any(isinstance(e, _AT_RUN_TIME) for e in nodes) or free_vars(func):
+    nodes = rx.post_order(func.body)
+    if any(isinstance(e, _AT_RUN_TIME) for e in nodes) or rx.free_vars(func):
         return False
-    typed = [e for e in nodes if not isinstance(e, (Function, GlobalVar))]
+    typed = [e for e in nodes if not isinstance(e, (rx.Function, rx.GlobalVar))]
     tensors = all(isinstance(p.checked_type, TensorType) for p in func.params)
     return tensors and all(isinstance(e._type, (TensorType, TupleType)) and e._type.is_static for e in typed)
 
@@ -234,10 +223,10 @@ def is_compilable(func, mod):
     ways, todo = {"main": ()}, [("main", func)]
     while todo:
         name, f = todo.pop()
-        for e in post_order(f.body):
-            if isinstance(e, _AT_RUN_TIME) or (isinstance(e, GlobalVar) and e.name_hint in (name, *ways[name])):
+        for e in rx.post_order(f.body):
+            if isinstance(e, _AT_RUN_TIME) or (isinstance(e, rx.GlobalVar) and e.name_hint in (name, *ways[name])):
                 return False
-            if isinstance(e, GlobalVar) and e.name_hint not in ways:
+            if isinstance(e, rx.GlobalVar) and e.name_hint not in ways:
                 ways[e.name_hint] = (name, *ways[name])
                 todo.append((e.name_hint, mod[e]))
     return True

@@ -1,7 +1,7 @@
 """Operator builders; the table itself is in :mod:`.registry`."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+import typing
 
 from ..expr import above, const  # noqa: F401  (as TVM has it here)
 from . import (
@@ -32,9 +32,9 @@ from .repetition import *  # noqa: F401,F403
 from .tensor import *  # noqa: F401,F403
 from .transform import *  # noqa: F401,F403
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any: ...  # builders are made from tables
+    def __getattr__(name): ...  # builders are made from tables
 
 
 _BUILDERS = (op, more, tensor, transform, pieces, lookup, repetition, blocks, order, reduce)

@@ -18,7 +18,7 @@ __all__ = ["cast", "where", "full", "zeros", "ones", "full_like", "zeros_like", 
 
 if typing.TYPE_CHECKING:
 
-    def __getattr__(name: str) -> typing.Any: ...  # builders are made from tables
+    def __getattr__(name): ...  # builders are made from tables
 
 
 def broadcast_shape(a, b):

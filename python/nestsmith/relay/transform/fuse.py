@@ -13,23 +13,8 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from .. import expr as rx
 from .. import passes as _t
-from ..expr import (
-    Call,
-    Constant,
-    Function,
-    GlobalVar,
-    If,
-    Let,
-    Tuple,
-    TupleGetItem,
-    Var,
-    children,
-    is_primitive_call,
-    post_order,
-    rewrite,
-    with_children,
-)
 from ..infer import infer_type
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType
@@ -76,7 +61,7 @@ def _pattern(call):
 def _index(body, params):
     nodes = {}
     order = []
-    for e in post_order(body):
+    for e in rx.post_order(body):
         n = nodes[id(e)] = _Node(len(order), e)
         order.append(n)
 
@@ -89,7 +74,7 @@ def _index(body, params):
         extern(p)
     for n in order:
         e = n.expr
-        if isinstance(e, Call):
+        if isinstance(e, rx.Call):
             n.pattern = _pattern(e)
             if not e.op_name:
                 extern(e.op)
@@ -101,23 +86,23 @@ def _index(body, params):
                     and at.shape == rt.shape):  # fmt: skip
                     edge = ELEMWISE
                 nodes[id(a)].users.append((n, edge))
-        elif isinstance(e, Tuple):
+        elif isinstance(e, rx.Tuple):
             n.pattern = TUPLE
             for f in e.fields:
                 if isinstance(f.checked_type, TensorType):
                     nodes[id(f)].users.append((n, INJECTIVE))
                 else:
                     extern(f)
-        elif isinstance(e, TupleGetItem):
+        elif isinstance(e, rx.TupleGetItem):
             if all(isinstance(t, TensorType) for t in e.tuple_value.checked_type.fields):
                 n.pattern = INJECTIVE
                 nodes[id(e.tuple_value)].users.append((n, INJECTIVE))
             else:
                 extern(e.tuple_value)
-        elif isinstance(e, Constant):
+        elif isinstance(e, rx.Constant):
             n.pattern = ELEMWISE if e.is_scalar and e.checked_type.dtype in _SCALARS else OPAQUE
-        elif isinstance(e, (Let, If, Function)):
-            for c in children(e):
+        elif isinstance(e, (rx.Let, rx.If, rx.Function)):
+            for c in rx.children(e):
                 extern(c)
     return order, nodes
 
@@ -203,17 +188,20 @@ def _into_master(kind, is_sink):
 
 
 def _scales(e):
-    return isinstance(e, Call) and e.op_name == "multiply" and isinstance(e.args[1], Constant) and e.args[1].is_scalar
+    if not isinstance(e, rx.Call) or e.op_name != "multiply":
+        return False
+    return isinstance(e.args[1], rx.Constant) and e.args[1].is_scalar
 
 
 def _rounds(e):
-    return isinstance(e, Call) and e.op_name == "round_tf32"
+    return isinstance(e, rx.Call) and e.op_name == "round_tf32"
 
 
 def _moves_into_product(n, nodes):
     """Whether the group of a node consists of moves, and factors for all elements with what rounds them, and a product of matrices reads
     them. Reshapes alone are no kernel anyway."""
-    if not isinstance(n.parent.expr, Call) or n.parent.expr.op_name not in PRODUCTS or not _path_ok(n, n.parent, _into_master):
+    master = n.parent.expr
+    if not isinstance(master, rx.Call) or master.op_name not in PRODUCTS or not _path_ok(n, n.parent, _into_master):
         return False
     e, costs = n.expr, False
     while is_move(e) or _scales(e) or _rounds(e):
@@ -238,24 +226,26 @@ def _first_layout(n, nodes, most=3):
     e, p = n.expr, n.parent.expr
     if not brings_image(e) or n.root() is not n or any(u is not n.parent for u, _ in n.users):
         return False
-    return isinstance(p, Call) and p.args[0] is e and reads_image(p, most) and _path_ok(n, n.parent, _into_master)
+    return isinstance(p, rx.Call) and p.args[0] is e and reads_image(p, most) and _path_ok(n, n.parent, _into_master)
 
 
 def _gate(n, nodes):
     """Whether a node multiplies each channel of an image by a number, as squeeze-and-excitation does, and one 1x1 convolution reads it:
     that reads a value for many channels of its own at a time, so the product is computed a few times and not written."""
     e, p = n.expr, n.parent.expr
-    if not isinstance(e, Call) or e.op_name != "multiply" or n.root() is not n or any(u is not n.parent for u, _ in n.users):
+    if not isinstance(e, rx.Call) or e.op_name != "multiply":
         return False
-    if not isinstance(p, Call) or p.op_name != "nn.conv2d" or p.args[0] is not e or not is_pointwise(p):
+    if n.root() is not n or any(u is not n.parent for u, _ in n.users):
         return False
-    shape, gates = static_shape(e), [static_shape(a) for a in e.args if not isinstance(a, Constant)]
+    if not isinstance(p, rx.Call) or p.op_name != "nn.conv2d" or p.args[0] is not e or not is_pointwise(p):
+        return False
+    shape, gates = static_shape(e), [static_shape(a) for a in e.args if not isinstance(a, rx.Constant)]
     return shape is not None and shape[1:3] != (1, 1) and (shape[0], 1, 1, shape[3]) in gates and _path_ok(n, n.parent, _into_master)
 
 
 def _windows_side_by_side(call):
     """Whether a call is the greatest of each two by two pixels (NHWC), none left out."""
-    if not isinstance(call, Call) or call.op_name != "nn.max_pool2d" or static_shape(call.args[0]) is None:
+    if not isinstance(call, rx.Call) or call.op_name != "nn.max_pool2d" or static_shape(call.args[0]) is None:
         return False
     a, sides = call.attrs, static_shape(call.args[0])[1:3]
     plain = a.layout == "NHWC" and not any(map(int, a.padding)) and tuple(a.dilation) == (1, 1)
@@ -270,9 +260,10 @@ def _pool(n, nodes, in_tiles):
     p, e = n.parent.expr, n.expr
     if not _windows_side_by_side(p) or p.args[0] is not e:
         return False
-    while isinstance(e, Call) and e.op_name in ("nn.relu", "add", "nn.bias_add") and nodes[id(e.args[0])].root() is n:
+    after = ("nn.relu", "add", "nn.bias_add")
+    while isinstance(e, rx.Call) and e.op_name in after and nodes[id(e.args[0])].root() is n:
         e = e.args[0]
-    return isinstance(e, Call) and in_tiles(e)
+    return isinstance(e, rx.Call) and in_tiles(e)
 
 
 # What an operator takes in that TVM leaves apart, by the setting relay.FuseOps.* that asks for it.
@@ -324,48 +315,49 @@ class _Builder:
 
         def outer(a):
             new = self.out[id(a)]
-            if isinstance(new, Constant) and self.link_params:
+            if isinstance(new, rx.Constant) and self.link_params:
                 return new
             if id(new) not in by_arg:
-                by_arg[id(new)] = v = Var(f"p{len(params)}", a.checked_type)
+                by_arg[id(new)] = v = rx.Var(f"p{len(params)}", a.checked_type)
                 params.append(v)
                 args.append(new)
             return by_arg[id(new)]
 
         def inner(x):
             if id(x) not in memo:
-                memo[id(x)] = with_children(x, [inner(c) if self.group(c) is group else outer(c) for c in children(x)])
+                below = [inner(c) if self.group(c) is group else outer(c) for c in rx.children(x)]
+                memo[id(x)] = rx.with_children(x, below)
             return memo[id(x)]
 
         body = inner(e)
-        calls = [n for n in post_order(body) if isinstance(n, Call)]
+        calls = [n for n in rx.post_order(body) if isinstance(n, rx.Call)]
         if not calls:
             return None
         attrs = {"Primitive": 1}
-        if isinstance(body, Call) and all(c.op_name in _RESHAPES for c in calls):
+        if isinstance(body, rx.Call) and all(c.op_name in _RESHAPES for c in calls):
             attrs["reshape_only"] = 1
-        f = Function(params, body, attrs=attrs)
-        return Call(f, args, span=next((c.span for c in calls if c.span), None))
+        f = rx.Function(params, body, attrs=attrs)
+        return rx.Call(f, args, span=next((c.span for c in calls if c.span), None))
 
     def visit(self, n):
         e = n.expr
-        if isinstance(e, (Var, Constant, GlobalVar)):
+        if isinstance(e, (rx.Var, rx.Constant, rx.GlobalVar)):
             return e
-        if isinstance(e, Call) and e.op_name == "annotation.stop_fusion":  # has done its duty
+        if isinstance(e, rx.Call) and e.op_name == "annotation.stop_fusion":  # has done its duty
             return self.out[id(e.args[0])]
         whole = n.root() is n  # the last node of its group
-        if isinstance(e, Call) and e.op_name:
+        if isinstance(e, rx.Call) and e.op_name:
             return self.make(e) if whole else None
-        if isinstance(e, TupleGetItem):
+        if isinstance(e, rx.TupleGetItem):
             if not whole:
                 return None
             if self.group(e.tuple_value) is n.root():
                 made = self.make(e)
                 if made is not None:
                     return made
-        if isinstance(e, Tuple) and not whole:
+        if isinstance(e, rx.Tuple) and not whole:
             return None
-        return with_children(e, [self.out[id(c)] for c in children(e)])
+        return rx.with_children(e, [self.out[id(c)] for c in rx.children(e)])
 
 
 def fuse(func, opt_level, max_depth=256, link_params=False, takes=(), in_tiles=None):
@@ -382,7 +374,7 @@ def fuse(func, opt_level, max_depth=256, link_params=False, takes=(), in_tiles=N
     builder = _Builder(nodes, link_params)
     for n in order:
         builder.out[id(n.expr)] = builder.visit(n)
-    return Function(func.params, builder.out[id(func.body)], None, func.type_params, func.attrs, func.span)
+    return rx.Function(func.params, builder.out[id(func.body)], None, func.type_params, func.attrs, func.span)
 
 
 def FuseOps(fuse_opt_level=-1, target=None):
@@ -403,12 +395,12 @@ def FuseOps(fuse_opt_level=-1, target=None):
 @_t.function_pass(opt_level=0, name="DefuseOps")
 def _defuse(func, mod, ctx):
     def visit(old, new):
-        if is_primitive_call(new):
+        if rx.is_primitive_call(new):
             table = {id(p): a for p, a in zip(new.op.params, new.args)}
-            return rewrite(new.op.body, lambda o, n: table.get(id(o), n))
+            return rx.rewrite(new.op.body, lambda o, n: table.get(id(o), n))
         return new
 
-    return rewrite(func, visit)
+    return rx.rewrite(func, visit)
 
 
 def DefuseOps():

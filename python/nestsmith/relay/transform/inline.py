@@ -3,20 +3,8 @@ operators."""
 
 from __future__ import annotations
 
+from .. import expr as rx
 from .. import passes as _t
-from ..expr import (
-    Call,
-    Function,
-    GlobalVar,
-    Let,
-    Tuple,
-    TupleGetItem,
-    bind,
-    children,
-    post_order,
-    rewrite,
-    with_children,
-)
 from ..infer import infer_module, infer_type
 from ..module import IRModule
 
@@ -28,21 +16,21 @@ def _expand(body, mod, depth):
     if depth > 64:
         raise ValueError("functions of the network call each other without end; recursive networks are not supported")
     memo = {}
-    for e in post_order(body):
-        if isinstance(e, Call) and not e.op_name:
+    for e in rx.post_order(body):
+        if isinstance(e, rx.Call) and not e.op_name:
             f = (
                 e.op
-                if isinstance(e.op, Function)
+                if isinstance(e.op, rx.Function)
                 else mod[e.op]
-                if isinstance(e.op, GlobalVar) and e.op in mod
+                if isinstance(e.op, rx.GlobalVar) and e.op in mod
                 else None
             )
             if f is not None and not f.is_primitive:
                 args = [memo[id(a)] for a in e.args]
-                memo[id(e)] = _expand(without_lets(bind(f.body, dict(zip(f.params, args)))), mod, depth + 1)
+                memo[id(e)] = _expand(without_lets(rx.bind(f.body, dict(zip(f.params, args)))), mod, depth + 1)
                 continue
-        new = with_children(e, [memo[id(c)] for c in children(e)]) if not isinstance(e, Function) else e
-        if isinstance(new, TupleGetItem) and isinstance(new.tuple_value, Tuple):
+        new = rx.with_children(e, [memo[id(c)] for c in rx.children(e)]) if not isinstance(e, rx.Function) else e
+        if isinstance(new, rx.TupleGetItem) and isinstance(new.tuple_value, rx.Tuple):
             new = new.tuple_value.fields[new.index]
         memo[id(e)] = new
     return memo[id(body)]
@@ -50,14 +38,14 @@ def _expand(body, mod, depth):
 
 def without_lets(body):
     """`body` with the values of its lets in the places of their variables."""
-    table = {e.var: e.value for e in post_order(body) if isinstance(e, Let)}
+    table = {e.var: e.value for e in rx.post_order(body) if isinstance(e, rx.Let)}
     return _substitute(body, table) if table else body
 
 
 def _needs(body):
     return any(
-        isinstance(e, Let) or (isinstance(e, Call) and not e.op_name and not getattr(e.op, "is_primitive", False))
-        for e in post_order(body)
+        isinstance(e, rx.Let) or (isinstance(e, rx.Call) and not e.op_name and not getattr(e.op, "is_primitive", False))
+        for e in rx.post_order(body)
     )
 
 
@@ -66,7 +54,8 @@ def _inline_all(func, mod, ctx):
     if not _needs(func.body):
         return func
     infer_module(mod) if len(mod.functions) > 1 else infer_type(func)
-    return Function(func.params, _expand(without_lets(func.body), mod, 0), None, func.type_params, func.attrs, func.span)
+    body = _expand(without_lets(func.body), mod, 0)
+    return rx.Function(func.params, body, None, func.type_params, func.attrs, func.span)
 
 
 def _substitute(body, table):
@@ -77,23 +66,23 @@ def _substitute(body, table):
         if id(e) in memo:
             stack.pop()
             continue
-        if isinstance(e, Let):
+        if isinstance(e, rx.Let):
             deps = [e.body]
         elif id(e) in by_id:
             deps = [by_id[id(e)]]
-        elif isinstance(e, Function):
+        elif isinstance(e, rx.Function):
             deps = []
         else:
-            deps = list(children(e))
+            deps = list(rx.children(e))
         missing = [d for d in deps if id(d) not in memo]
         if missing:
             stack.extend(reversed(missing))
             continue
         stack.pop()
-        if isinstance(e, Let) or id(e) in by_id:
+        if isinstance(e, rx.Let) or id(e) in by_id:
             memo[id(e)] = memo[id(deps[0])]
         else:
-            memo[id(e)] = with_children(e, [memo[id(c)] for c in deps]) if deps else e
+            memo[id(e)] = rx.with_children(e, [memo[id(c)] for c in deps]) if deps else e
     return memo[id(body)]
 
 
@@ -106,8 +95,8 @@ def _calls_itself(gv, mod):
     """Whether a function is called by something that it calls."""
     seen, todo = set(), [gv.name_hint]
     while todo:
-        for e in post_order(mod[todo.pop()].body):
-            if isinstance(e, GlobalVar) and e in mod and e.name_hint not in seen:
+        for e in rx.post_order(mod[todo.pop()].body):
+            if isinstance(e, rx.GlobalVar) and e in mod and e.name_hint not in seen:
                 if e.name_hint == gv.name_hint:
                     return True
                 seen.add(e.name_hint)
@@ -118,22 +107,24 @@ def _calls_itself(gv, mod):
 @_t.module_pass(opt_level=1, name="Inline")
 def _inline(mod, ctx):
     marked = {gv.name_hint for gv, f in mod.functions.items() if f.attrs.get("Inline") and not _calls_itself(gv, mod)}
-    called = {e.name_hint for f in mod.functions.values() for e in post_order(f.body) if isinstance(e, GlobalVar)}
+    called = {e.name_hint for f in mod.functions.values() for e in rx.post_order(f.body) if isinstance(e, rx.GlobalVar)}
     marked &= called
-    done: dict[str, Function] = {}
+    done: dict[str, rx.Function] = {}
 
     def inlined(name):
         """A function whose calls of marked functions are done."""
         if name not in done:
             f = mod[name]
-            done[name] = f if name not in marked and not _mentions(f, marked) else rewrite(f, visit)
+            done[name] = f if name not in marked and not _mentions(f, marked) else rx.rewrite(f, visit)
         return done[name]
 
     def visit(old, new):
-        if isinstance(old, GlobalVar) and old.name_hint in marked:
+        if isinstance(old, rx.GlobalVar) and old.name_hint in marked:
             return inlined(old.name_hint)
-        if isinstance(old, Call) and isinstance(old.op, GlobalVar) and old.op.name_hint in marked and not new.op.attrs.get("Compiler"):
-            return bind(new.op.body, dict(zip(new.op.params, new.args)))
+        if not isinstance(old, rx.Call) or not isinstance(old.op, rx.GlobalVar):
+            return new
+        if old.op.name_hint in marked and not new.op.attrs.get("Compiler"):
+            return rx.bind(new.op.body, dict(zip(new.op.params, new.args)))
         return new
 
     out = IRModule({gv: inlined(gv.name_hint) for gv in mod.functions if gv.name_hint not in marked})
@@ -141,7 +132,7 @@ def _inline(mod, ctx):
 
 
 def _mentions(func, names):
-    return any(isinstance(e, GlobalVar) and e.name_hint in names for e in post_order(func.body))
+    return any(isinstance(e, rx.GlobalVar) and e.name_hint in names for e in rx.post_order(func.body))
 
 
 def Inline():

@@ -12,22 +12,9 @@ import logging
 
 import numpy as np
 
+from .. import expr as rx
 from .. import op
 from .. import passes as _t
-from ..expr import (
-    Call,
-    Constant,
-    Function,
-    GlobalVar,
-    Let,
-    Tuple,
-    TupleGetItem,
-    Var,
-    children,
-    const,
-    post_order,
-    with_children,
-)
 from ..infer import infer_type
 from ..op.registry import ALWAYS, FOLLOW, NEVER
 from ..ty import TensorType, TupleType
@@ -77,23 +64,23 @@ class _Mixer:
 
     def made(self, x, dtype):
         """A cast of `x`; before a reshape if casts are early, so that they become part of what computes the value."""
-        name = x.op_name if isinstance(x, Call) and dtype == self.narrow else None
+        name = x.op_name if isinstance(x, rx.Call) and dtype == self.narrow else None
         if name == "cast" and x.args[0].checked_type.dtype == dtype:
             return x.args[0]
         if self.early and name in RESHAPES:
-            return with_children(x, [self.cast(x.args[0], dtype)])
+            return rx.with_children(x, [self.cast(x.args[0], dtype)])
         return op.cast(x, dtype)
 
     def to(self, e, dtype):
         """The new expression of the old node `e` with what was float32 as `dtype`."""
         x, t = self.new[id(e)], e.checked_type
         if isinstance(t, TupleType):
-            if isinstance(e, Tuple):
-                return with_children(x, [self.to(f, dtype) for f in e.fields])
+            if isinstance(e, rx.Tuple):
+                return rx.with_children(x, [self.to(f, dtype) for f in e.fields])
             if all(o.dtype != _WIDE or n == dtype for o, n in zip(t.fields, self.dtypes(e))):
                 return x
-            parts = [TupleGetItem(x, i) for i in range(len(t.fields))]
-            return Tuple([self.cast(p, dtype) if o.dtype == _WIDE else p for p, o in zip(parts, t.fields)])
+            parts = [rx.TupleGetItem(x, i) for i in range(len(t.fields))]
+            return rx.Tuple([self.cast(p, dtype) if o.dtype == _WIDE else p for p, o in zip(parts, t.fields)])
         if not isinstance(t, TensorType) or t.dtype != _WIDE or x.checked_type.dtype == dtype:
             return x
         return self.cast(x, dtype)
@@ -101,18 +88,19 @@ class _Mixer:
     def cheap(self, e, call):
         """Whether casting an argument of float32 to 16 bits costs nothing to speak of, and loses nothing but digits: of
         constants, and of what is broadcast, such as vectors of channels."""
-        if isinstance(e, Constant):
+        if isinstance(e, rx.Constant):
             return _survives(e, self.narrow)
-        if any(isinstance(a, Tuple) for a in call.args):
+        if any(isinstance(a, rx.Tuple) for a in call.args):
             return False
         types = [*_fields(e.checked_type), *_fields(call.checked_type)]
         if not all(isinstance(t, TensorType) and t.is_static for t in types):
             return False
-        return isinstance(e, Var) or 2 * types[0].size <= types[-1].size
+        return isinstance(e, rx.Var) or 2 * types[0].size <= types[-1].size
 
     def colour(self, call):
         """ALWAYS or NEVER, FOLLOW decided."""
-        colour = NEVER if call.op_name == "clip" and not _survives(const([call.attrs.a_min, call.attrs.a_max]), self.narrow) else call.op.colour
+        bounds = rx.const([call.attrs.a_min, call.attrs.a_max]) if call.op_name == "clip" else None
+        colour = NEVER if bounds is not None and not _survives(bounds, self.narrow) else call.op.colour
         if colour is None:
             self.missing.add(call.op_name)
             return NEVER
@@ -120,32 +108,33 @@ class _Mixer:
             return colour
         parts = []
         for a in call.args:
-            parts += a.fields if isinstance(a, Tuple) else [a]
+            parts += a.fields if isinstance(a, rx.Tuple) else [a]
         wide = [a for a in parts if self.is_wide(a) and _WIDE in self.dtypes(a)]
         narrow = any(self.is_wide(a) and self.narrow in self.dtypes(a) for a in parts)
         return ALWAYS if narrow and all(self.cheap(a, call) for a in wide) else NEVER
 
     def visit(self, e):
-        if isinstance(e, Call) and e.op_name:
+        if isinstance(e, rx.Call) and e.op_name:
             if not any(self.is_wide(a) for a in e.args):
-                return with_children(e, [self.new[id(a)] for a in e.args])
+                return rx.with_children(e, [self.new[id(a)] for a in e.args])
             dtype = self.narrow if self.colour(e) == ALWAYS else _WIDE
-            made = with_children(e, [self.to(a, dtype) for a in e.args])
+            made = rx.with_children(e, [self.to(a, dtype) for a in e.args])
             if dtype == self.narrow and made.attrs.get("out_dtype", dtype) != dtype:
-                made = Call(made.op, made.args, made.attrs.with_(out_dtype=dtype), made.type_args, made.span)
+                made = rx.Call(made.op, made.args, made.attrs.with_(out_dtype=dtype), made.type_args, made.span)
             return made
-        if isinstance(e, Let):
-            return Let(self.new[id(e.var)], self.new[id(e.value)], self.new[id(e.body)], e.span)
+        if isinstance(e, rx.Let):
+            return rx.Let(self.new[id(e.var)], self.new[id(e.value)], self.new[id(e.body)], e.span)
         if id(e) in self.bound:
             new = self.new.get(id(self.bound[id(e)]), self.bound[id(e)])  # a function that calls itself reads it first
-            return e if new is self.bound[id(e)] or not isinstance(new.checked_type, TensorType) else Var(e.name_hint, new.checked_type)
-        if isinstance(e, (Tuple, TupleGetItem)):
-            return with_children(e, [self.new[id(c)] for c in children(e)])
-        return with_children(e, [self.to(c, _WIDE) for c in children(e)])
+            same = new is self.bound[id(e)] or not isinstance(new.checked_type, TensorType)
+            return e if same else rx.Var(e.name_hint, new.checked_type)
+        if isinstance(e, (rx.Tuple, rx.TupleGetItem)):
+            return rx.with_children(e, [self.new[id(c)] for c in rx.children(e)])
+        return rx.with_children(e, [self.to(c, _WIDE) for c in rx.children(e)])
 
     def run(self, body, keep):
-        order = post_order(body)
-        self.bound = {id(e.var): e.value for e in order if isinstance(e, Let)}
+        order = rx.post_order(body)
+        self.bound = {id(e.var): e.value for e in order if isinstance(e, rx.Let)}
         for e in order:
             self.new[id(e)] = infer_type(self.visit(e))
         return self.to(body, _WIDE) if keep else self.new[id(body)]
@@ -188,12 +177,12 @@ def ToMixedPrecision(mixed_precision_type="float16", missing_op_mode=1):
             raise ValueError(told)
         if missing and missing_op_mode == 1:
             logger.warning("%s; they stay in float32", told)
-        return Function(func.params, body, None, func.type_params, func.attrs, func.span)
+        return rx.Function(func.params, body, None, func.type_params, func.attrs, func.span)
 
     @_t.function_pass(opt_level=0, name="InlineCalls")
     def inline(func, mod, ctx):
-        calls = any(isinstance(e, Call) and isinstance(e.op, (Function, GlobalVar)) for e in post_order(func.body))
-        return InlineAll()(mod)["main"] if calls else func
+        called = [e.op for e in rx.post_order(func.body) if isinstance(e, rx.Call)]
+        return InlineAll()(mod)["main"] if any(isinstance(f, (rx.Function, rx.GlobalVar)) for f in called) else func
 
     fold = [norms_of_inference, FoldConstant(), FoldScaleAxis()]
     return _t.Sequential([inline, *fold, run], opt_level=0, name="ToMixedPrecision")

@@ -40,79 +40,18 @@ from ..transform import concatenate, strided_slice
 from ..util import get_const_int, get_const_tuple, get_pad_tuple
 from ..utils import equal_const_int, simplify, unpack_NCHWc_to_nchw
 from . import utils
-from .blocks import batch_to_space_nd, dilate, fifo_buffer, space_to_batch_nd
-from .conv import (
-    conv,
-    conv1d,
-    conv1d_ncw,
-    conv1d_nwc,
-    conv2d,
-    conv2d_hwcn,
-    conv2d_nchw,
-    conv2d_NCHWc,
-    conv2d_nhwc,
-    conv3d_ncdhw,
-    conv3d_ndhwc,
-    depthwise_conv2d_NCHWc,
-    group_conv1d_ncw,
-    group_conv1d_nwc,
-    group_conv2d_nchw,
-    group_conv2d_nhwc,
-)
-from .dense import batch_matmul, dense, matmul, matmul_in_parts
-from .depthwise import (
-    depthwise_conv2d_backward_input_nhwc,
-    depthwise_conv2d_backward_weight_nhwc,
-    depthwise_conv2d_nchw,
-    depthwise_conv2d_nhwc,
-)
-from .elemwise import (
-    batch_norm,
-    bias_add,
-    flatten,
-    layer_norm,
-    leaky_relu,
-    prelu,
-    relu,
-    scale_shift_nchw,
-    scale_shift_nchwc,
-    scale_shift_nhwc,
-)
+from .blocks import *  # noqa: F401,F403
+from .conv import *  # noqa: F401,F403
+from .dense import *  # noqa: F401,F403
+from .depthwise import *  # noqa: F401,F403
+from .elemwise import *  # noqa: F401,F403
 from .lrn import lrn
-from .mapping import depth_to_space, space_to_depth, upsampling, upsampling3d
-from .norm import group_norm, instance_norm, nll_loss, rms_norm
+from .mapping import *  # noqa: F401,F403
+from .norm import *  # noqa: F401,F403
 from .pad import mirror_pad, pad
-from .pooling import (
-    adaptive_pool,
-    adaptive_pool1d,
-    adaptive_pool3d,
-    global_pool,
-    pool1d,
-    pool2d,
-    pool3d,
-)
-from .quantized import (
-    SQNN_CODE_TO_DTYPE,
-    SQNN_DISABLE,
-    SQNN_DTYPE_TO_CODE,
-    SQNN_INT8,
-    SQNN_INT32,
-    SQNN_UINT8,
-    simulated_dequantize,
-    simulated_quantize,
-)
-from .softmax import fast_softmax, log_softmax, softmax, softmax_common
-from .transposed import (
-    conv1d_transpose_ncw,
-    conv2d_transpose,
-    conv2d_transpose_nchw,
-    conv3d_transpose_ncdhw,
-    group_conv2d_transpose_nchw,
-)
+from .pooling import *  # noqa: F401,F403
+from .quantized import *  # noqa: F401,F403
+from .softmax import *  # noqa: F401,F403
+from .transposed import *  # noqa: F401,F403
 from .utils import get_pad_tuple1d, get_pad_tuple3d, get_pad_tuple_generic
-from .winograd import (
-    conv2d_winograd_nhwc,
-    conv2d_winograd_nhwc_without_weight_transform,
-    conv2d_winograd_weight_transform,
-    winograd_tile_size,
-)
+from .winograd import *  # noqa: F401,F403

@@ -6,6 +6,8 @@ from ... import te, tir
 from ..transform import concatenate, pad, reshape, strided_slice, transpose
 from ..util import INJECTIVE, as_const_int, get_const_tuple, normal_axis, prod, tuple_of
 
+__all__ = ["batch_to_space_nd", "dilate", "fifo_buffer", "space_to_batch_nd"]
+
 
 def dilate(data, strides, dilation_value=0.0, name="DilatedInput"):
     """``data`` with ``strides[d] - 1`` elements of a value between neighbours along each dimension."""

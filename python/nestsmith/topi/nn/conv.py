@@ -7,6 +7,10 @@ from ..elemwise import as_type
 from ..util import get_pads, sum_type, tuple_of
 from .pad import pad
 
+__all__ = ["conv", "conv1d", "conv1d_ncw", "conv1d_nwc", "conv2d", "conv2d_hwcn", "conv2d_nchw", "conv2d_NCHWc",
+           "conv2d_nhwc", "conv3d_ncdhw", "conv3d_ndhwc", "depthwise_conv2d_NCHWc", "group_conv1d_ncw",
+           "group_conv1d_nwc", "group_conv2d_nchw", "group_conv2d_nhwc"]  # fmt: skip
+
 _KERNEL_LAYOUT = {"NCHW": "OIHW", "NHWC": "HWIO", "HWCN": "HWIO", "NCDHW": "OIDHW", "NDHWC": "DHWIO", "NCW": "OIW",
                   "NWC": "WIO"}  # fmt: skip
 

@@ -7,6 +7,8 @@ from ... import te
 from ..elemwise import as_type
 from ..util import sum_type
 
+__all__ = ["batch_matmul", "dense", "matmul", "matmul_in_parts"]
+
 
 def _same_length(a, b, what):
     if isinstance(a, int) and isinstance(b, int) and a != b:

@@ -8,6 +8,9 @@ from ..util import get_pad_tuple, get_pads, sum_type, tuple_of
 from .blocks import dilate
 from .pad import pad
 
+__all__ = ["depthwise_conv2d_backward_input_nhwc", "depthwise_conv2d_backward_weight_nhwc", "depthwise_conv2d_nchw",
+           "depthwise_conv2d_nhwc"]  # fmt: skip
+
 
 def _plan(size, window, stride, padding, dilation):
     s, d = tuple_of(stride, 2, "stride"), tuple_of(dilation, 2, "dilation")

@@ -9,6 +9,9 @@ from ..elemwise import as_type, identity, sqrt
 from ..transform import expand_dims, reshape
 from ..util import ELEMWISE, INJECTIVE, c_compute, const_like, normal_axis, prod, sum_type, unravel
 
+__all__ = ["batch_norm", "bias_add", "flatten", "layer_norm", "leaky_relu", "prelu", "relu", "scale_shift_nchw",
+           "scale_shift_nchwc", "scale_shift_nhwc"]  # fmt: skip
+
 
 @te.tag_scope(ELEMWISE)
 def relu(x):

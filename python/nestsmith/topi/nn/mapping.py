@@ -6,6 +6,8 @@ from ... import te
 from ..image import resize2d, resize3d
 from ..util import INJECTIVE, get_const_int, in_layout, layout_axes
 
+__all__ = ["depth_to_space", "space_to_depth", "upsampling", "upsampling3d"]
+
 _METHODS = {"nearest_neighbor": "nearest_neighbor", "bilinear": "linear", "bicubic": "cubic", "linear": "linear",
             "cubic": "cubic"}  # fmt: skip
 

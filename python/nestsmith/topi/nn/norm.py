@@ -9,6 +9,8 @@ from ..elemwise import as_type, sqrt
 from ..transform import reshape
 from ..util import INJECTIVE, as_const_int, c_compute, normal_axis, sum_type
 
+__all__ = ["group_norm", "instance_norm", "nll_loss", "rms_norm"]
+
 
 def _normalized(data, axes, epsilon):
     mean = reduction.mean(data, axes, True)

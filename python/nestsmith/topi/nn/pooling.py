@@ -7,6 +7,8 @@ from ..naming import pool_name
 from ..transform import pad
 from ..util import c_compute, get_pads, layout_axes, mean_type, tuple_of
 
+__all__ = ["adaptive_pool", "adaptive_pool1d", "adaptive_pool3d", "global_pool", "pool1d", "pool2d", "pool3d"]
+
 
 def _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, dims, count_include_pad):
     n, rank = len(dims), len(data.shape)

@@ -7,6 +7,8 @@ from ..elemwise import as_type
 from ..math import fast_exp_of
 from ..util import normal_axis, sum_type
 
+__all__ = ["fast_softmax", "log_softmax", "softmax", "softmax_common"]
+
 
 def _parts(x, axis):
     n = len(x.shape)

@@ -6,6 +6,9 @@ from ... import te, tir
 from ..elemwise import as_type
 from ..util import get_pads, in_layout, layout_axes, sum_type, tuple_of
 
+__all__ = ["conv1d_transpose_ncw", "conv2d_transpose", "conv2d_transpose_nchw", "conv3d_transpose_ncdhw",
+           "group_conv2d_transpose_nchw"]  # fmt: skip
+
 _INDICES = {1: ["x"], 2: ["y", "x"], 3: ["z", "y", "x"]}
 
 

@@ -16,6 +16,9 @@ from ... import te, tir
 from ..util import as_const_int, get_pad_tuple, is_float, prod, sum_type, tuple_of
 from .pad import pad
 
+__all__ = ["conv2d_winograd_nhwc", "conv2d_winograd_nhwc_without_weight_transform", "conv2d_winograd_weight_transform",
+           "winograd_tile_size"]  # fmt: skip
+
 _HALF, _QUARTER = Fraction(1, 2), Fraction(1, 4)
 # Interpolation points: so many first ones of the first row that has enough.
 _POINTS = (
