@@ -18,15 +18,10 @@ import sys
 import time
 
 if __name__ == "__main__":
+    os.environ["OMP_NUM_THREADS"] = os.environ["TVM_NUM_THREADS"] = "1"  # each network has one processor
     sys.path[:0] = [str(pathlib.Path(__file__).parents[k] / p) for k, p in ((2, "python"), (0, ""), (1, "relay"))]
 
 import torch
-
-if __name__ == "__main__":
-    # PyTorch's database asks for GPUs when it is imported; a driver that this process has started does not work in its children.
-    torch.cuda.is_available = lambda: False
-    os.environ["OMP_NUM_THREADS"] = os.environ["TVM_NUM_THREADS"] = "1"  # each network has one processor
-
 from sweep_networks import WAYS, every
 from sweep_processes import Total, Work, judged
 from sweep_values import TYPES

@@ -1,12 +1,13 @@
 """Chunks of the sweep in processes of their own, several at a time: a crash is a result as well, and no chunk outlives the time that is given."""
 
 import collections
-import io
+import contextlib
+import faulthandler
+import multiprocessing.connection
 import os
 import pathlib
 import pickle
 import resource
-import selectors
 import signal
 import sys
 import time
@@ -36,7 +37,7 @@ class Total:
 
 
 def _mapped():
-    """Bytes of addresses that this process has; a driver of GPUs takes many times the machine's memory."""
+    """Bytes of addresses that this process has."""
     return int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
@@ -51,108 +52,99 @@ def _judge(work, options, send):
         send("part", (chunk.findings, chunk.covered, 0, {(work.kind, way): chunk.counts[way]}))
 
 
+def _child(pipe, work, options, core):
+    """What a process does: judges a chunk on one processor, in a process group of its own."""
+    os.setpgid(0, 0)
+    os.sched_setaffinity(0, {core})
+    faulthandler.enable()
+    if options[-1] != "cuda":  # whose driver maps as many addresses as the machine has memory
+        limit = MEMORY + _mapped()
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    try:
+        _judge(work, options, lambda *message: pipe.send(message))
+    except BaseException:
+        pipe.send(("failed", traceback.format_exc()))
+    pipe.close()
+
+
 class Process:
-    """A chunk that is judged in a child, which has one processor and a process group of its own."""
+    """A chunk that is judged in a child."""
 
-    def __init__(self, work, options, core):
-        self.work, self.core, self.read, self.since = work, core, bytearray(), time.monotonic()
-        self.fd, into = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self.fd)
-            self._child(os.fdopen(into, "wb"), options)
-        os.close(into)
+    def __init__(self, context, work, options, core):
+        self.work, self.core, self.total, self.failed, self.last = work, core, Total(), None, "making"
+        self.pipe, into = context.Pipe(duplex=False)
+        self.child = context.Process(target=_child, args=(into, work, options, core))
+        self.child.start()
+        into.close()
 
-    def _child(self, pipe, options):
-        def send(kind, value):
-            pickle.dump((kind, value), pipe)
-            pipe.flush()
-
-        code = 1
+    def hear(self):
+        """Takes in a message of the child; false when there are no more."""
         try:
-            os.setpgid(0, 0)
-            os.sched_setaffinity(0, {self.core})
-            limit = MEMORY + _mapped()
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-            try:
-                _judge(self.work, options, send)
-            except BaseException:
-                send("failed", traceback.format_exc())
-            code = 0
-        finally:
-            os._exit(code)
-
-    def kill(self):
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it has ended, or has not come as far as its process group
-        os.kill(self.pid, signal.SIGKILL)
+            kind, value = self.pipe.recv()
+        except (EOFError, pickle.UnpicklingError):
+            return False
+        if kind == "part":
+            self.total.add(Total(*value))
+        elif kind == "stage":
+            self.last = value
+        else:
+            self.failed = f"failed: {value}"
+        return True
 
     def end(self):
-        """(Total of the ways that were finished, how the process failed or None, the last stage that it reached)."""
-        os.close(self.fd)
-        _, status = os.waitpid(self.pid, 0)
-        total, failed, last, messages = Total(), None, "making", io.BytesIO(self.read)
-        while True:
-            try:
-                kind, value = pickle.load(messages)
-            except (EOFError, pickle.UnpicklingError):
-                break
-            if kind == "part":
-                total.add(Total(*value))
-            elif kind == "stage":
-                last = value
-            else:
-                failed = f"failed: {value}"
-        if os.WIFSIGNALED(status):
-            failed = f"died: {signal.Signals(os.WTERMSIG(status)).name}"
-        elif os.WEXITSTATUS(status):
-            failed = f"died: status {os.WEXITSTATUS(status)}"
-        return total, failed, last
+        """Waits for the child, which has closed its pipe or was killed."""
+        self.pipe.close()
+        self.child.join()
+        if self.child.exitcode:
+            self.failed = f"died: {signal.Signals(-self.child.exitcode).name if self.child.exitcode < 0 else self.child.exitcode}"
+
+    def kill(self):
+        with contextlib.suppress(ProcessLookupError):  # it has ended, or has not come as far as its process group
+            os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.kill()
+        while self.hear():
+            pass
+        self.end()
 
 
-def _blamed(work, total, failed, last):
+def _blamed(p):
     """The Total of one operator whose process failed."""
-    if failed.startswith("died") and last == "making":
-        print(f"-- {work.names[0]}[{work.kind}]: PyTorch itself ends the process: {failed}", file=sys.stderr)
-        return total
-    what = failed.strip().splitlines()[-1]
-    return total.add(Total([(f"{work.names[0]}[{work.kind}]", last, "", f"PROCESS {what}", failed)]))
+    if p.failed.startswith("died") and p.last == "making":
+        print(f"-- {p.work.names[0]}[{p.work.kind}]: PyTorch itself ends the process: {p.failed}", file=sys.stderr)
+        return p.total
+    what = p.failed.strip().splitlines()[-1]
+    return p.total.add(Total([(f"{p.work.names[0]}[{p.work.kind}]", p.last, "", f"PROCESS {what}", p.failed)]))
 
 
 def judged(works, options, jobs, seconds=None):
     """Judges chunks in `jobs` processes at a time; yields (work, Total) as they end. Where a process fails, the chunk's halves are judged.
-    When `seconds` are over nothing new begins, what runs is killed, and of that the ways that were finished count."""
-    queue, cores, begin = collections.deque(works), sorted(os.sched_getaffinity(0))[:jobs], time.monotonic()
-    free, running, left = cores[::-1], selectors.DefaultSelector(), lambda: None if seconds is None else seconds - (time.monotonic() - begin)
+    When `seconds` are over nothing new begins, what runs is killed, and of that the ways that were finished count.
+
+    `options` are the seed, the most samples of an operator and the target. A GPU's driver does not work in a process that was forked from one
+    which has started it, as PyTorch's database does: for GPUs each process imports everything anew."""
+    context = multiprocessing.get_context("fork" if options[-1] == "llvm" else "spawn")
+    queue, free, running = collections.deque(works), sorted(os.sched_getaffinity(0))[:jobs], {}
+    until = time.monotonic() + seconds if seconds else None
     try:
-        while queue or running.get_map():
+        while (queue or running) and not (until and time.monotonic() >= until):
             while queue and free:
-                p = Process(queue.popleft(), options, free.pop())
-                running.register(p.fd, selectors.EVENT_READ, p)
-            for key, _ in running.select(left()):
-                data, p = os.read(key.fd, 1 << 16), key.data
-                p.read += data
-                if data:
+                p = Process(context, queue.popleft(), options, free.pop())
+                running[p.pipe] = p
+            for pipe in multiprocessing.connection.wait(running, until and max(0, until - time.monotonic())):
+                p = running[pipe]
+                if p.hear():
                     continue
-                running.unregister(p.fd)
+                p.end()
+                del running[pipe]
                 free.append(p.core)
-                total, failed, last = p.end()
-                if failed and len(p.work.names) > 1:
+                if p.failed and len(p.work.names) > 1:
                     half = len(p.work.names) // 2
                     queue.extendleft(p.work._replace(names=part) for part in (p.work.names[half:], p.work.names[:half]))
                 else:
-                    yield p.work, _blamed(p.work, total, failed, last) if failed else total
-            if seconds is not None and left() <= 0:
-                break
+                    yield p.work, _blamed(p) if p.failed else p.total
     finally:
-        rest = [key.data for key in running.get_map().values()]
-        for p in rest:
+        for p in running.values():
             p.kill()
-    for p in rest:
-        while data := os.read(p.fd, 1 << 16):
-            p.read += data
-        yield p.work, p.end()[0]
+    yield from ((p.work, p.total) for p in running.values())
