@@ -177,6 +177,11 @@ def _parse(text):
     return out
 
 
+def _option(name, default, doc):
+    """A property of targets: the value of an option."""
+    return property(lambda self: self.attrs.get(name, default), doc=doc)
+
+
 class Target:
     """What a program is made for.
 
@@ -300,15 +305,14 @@ class Target:
         return arch
 
     # ---- what it says ----
-    @property
-    def model(self):
-        """The option `model`, "unknown" if not given."""
-        return self.attrs.get("model", "unknown")
-
-    @property
-    def arch(self):
-        """CUDA: "sm_90" and the like; else None."""
-        return self.attrs.get("arch")
+    model = _option("model", "unknown", 'The option `model`, "unknown" if not given.')
+    arch = _option("arch", None, 'CUDA: "sm_90" and the like; else None.')
+    mcpu = _option("mcpu", "", 'The option `mcpu`, "" if not given.')
+    device_name = _option("device", "", 'The option `device` ("mali", ...), "" if not given.')
+    max_num_threads = _option("max_num_threads", 1, "Threads per block that schedules may use.")
+    thread_warp_size = _option("thread_warp_size", 1, "Threads that run in lock step.")
+    max_shared_memory_per_block = _option("max_shared_memory_per_block", None,
+                                          "Bytes of shared memory per block, or None where only the device knows.")
 
     @property
     def _capability(self):
@@ -329,11 +333,6 @@ class Target:
     def has_lane_products(self):
         """Whether programs for it may be products of float32 by lanes: CUDA from compute capability 7.0 on."""
         return _core.lane_products(self._capability)
-
-    @property
-    def mcpu(self):
-        """The option `mcpu`, "" if not given."""
-        return self.attrs.get("mcpu", "")
 
     @property
     def foreign(self):
@@ -366,38 +365,15 @@ class Target:
         return list(self.attrs.get("libs", []))
 
     @property
-    def device_name(self):
-        """The option `device` ("mali", ...), "" if not given."""
-        return self.attrs.get("device", "")
-
-    @property
-    def max_num_threads(self):
-        """Threads per block that schedules may use."""
-        return self.attrs.get("max_num_threads", 1)
-
-    @property
     def max_block_size_x(self):
         """Threads of a block along x that schedules may use."""
         return self.attrs.get("max_block_size_x", self.max_num_threads)
 
-    @property
-    def thread_warp_size(self):
-        """Threads that run in lock step."""
-        return self.attrs.get("thread_warp_size", 1)
-
-    @property
-    def max_shared_memory_per_block(self):
-        """Bytes of shared memory per block, or None where only the device knows."""
-        return self.attrs.get("max_shared_memory_per_block")
-
-    @property
-    def target_device_type(self):
+    def get_target_device_type(self):
         """DLPack's number of the device type: 1 CPU, 2 CUDA, 4 OpenCL."""
         return self.kind.device_type
 
-    def get_target_device_type(self):
-        """Same as `target_device_type`."""
-        return self.kind.device_type
+    target_device_type = property(get_target_device_type)
 
     def engine(self, hardware=None, sm=None, overlap=0):
         """The target as the engine takes it, a ``_core.Target``.
@@ -499,11 +475,9 @@ class Target:
     @staticmethod
     def canon_multi_target_and_host(target, target_host=None):
         """A list with the one target given."""
-        one = (target[0]
-               if isinstance(target, (list, tuple))
-               else next(iter(target.values()))
-               if isinstance(target, dict) and "kind" not in target
-               else target)
+        if isinstance(target, dict) and "kind" not in target:
+            target = list(target.values())
+        one = target[0] if isinstance(target, (list, tuple)) else target
         return [Target.canon_target_and_host(one, target_host)[0]]
 
     @staticmethod
@@ -552,20 +526,15 @@ def intel_graphics(model="unknown", options=None):
     return Target(" ".join([f"opencl -device=intel_graphics -model={model} -thread_warp_size=16", *_options(options)]))
 
 
-_ARM_BOARDS = {"pixel2": ("aarch64-linux-android", "+neon"), "mate10": ("aarch64-linux-android", "+neon"),
-               "mate10pro": ("aarch64-linux-android", "+neon"), "p20": ("aarch64-linux-android", "+neon"),
-               "p20pro": ("aarch64-linux-android", "+neon"), "rk3399": ("aarch64-linux-gnu", "+neon"),
-               "rasp3b": ("armv7l-linux-gnueabihf", "+neon"), "rasp4b": ("armv8l-linux-gnueabihf", "+neon"),
-               "rasp4b64": ("aarch64-linux-gnu", "+neon")}
+_ARM_TRIPLES = {"aarch64-linux-android": ("pixel2", "mate10", "mate10pro", "p20", "p20pro"),
+                 "aarch64-linux-gnu": ("rk3399", "rasp4b64"), "armv7l-linux-gnueabihf": ("rasp3b",),
+                 "armv8l-linux-gnueabihf": ("rasp4b",)}
 
 
 def arm_cpu(model="unknown", options=None):
     """A CPU target for ARM boards; known models (rk3399, rasp4b64, ...) bring their compiler triple along."""
-    board = _ARM_BOARDS.get(model)
-    words = [f"llvm -keys=arm_cpu,cpu -device=arm_cpu -model={model}"] + (
-        [f"-mtriple={board[0]} -mattr={board[1]}"] if board else []
-    )
-    return Target(" ".join(words + _options(options)))
+    triples = [f"-mtriple={triple} -mattr=+neon" for triple, models in _ARM_TRIPLES.items() if model in models]
+    return Target(" ".join([f"llvm -keys=arm_cpu,cpu -device=arm_cpu -model={model}", *triples, *_options(options)]))
 
 
 def llvm(options=None):

@@ -1,15 +1,6 @@
 """Passes over modules and the context that configures them."""
 
-from .relay.passes import (
-    FunctionPass,
-    ModulePass,
-    Pass,
-    PassContext,
-    PassInfo,
-    PrintIR,
-    Sequential,
-    function_pass,
-    module_pass,
-)
+from .relay import passes as _passes
+from .relay.passes import *  # noqa: F403
 
-__all__ = ["FunctionPass", "ModulePass", "Pass", "PassContext", "PassInfo", "PrintIR", "Sequential", "function_pass", "module_pass"]
+__all__ = _passes.__all__

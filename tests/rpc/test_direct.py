@@ -145,7 +145,7 @@ def test_strangers_get_nothing(served, monkeypatch):
         rpc.connect("127.0.0.1", served.port, key="x1")
     monkeypatch.undo()
     rpc.connect("127.0.0.1", served.port, key="x1").close()
-    assert served._socket.getsockname()[0] == "127.0.0.1"  # without TLS nobody else is listened to
+    assert served._listener._socket.getsockname()[0] == "127.0.0.1"  # without TLS nobody else is listened to
 
 
 def test_certificates(tmp_path):

@@ -5,65 +5,21 @@ import typing as _typing
 import warnings as _warnings
 
 from .. import _absent
-from . import (
-    compute_dag,
-    cost_model,
-    dispatcher,
-    display,
-    feature,
-    learned_model,
-    log_tools,
-    log_verify,
-    loop_state,
-    measure,
-    measure_record,
-    notebook,
-    plot,
-    relay_integration,
-    search_policy,
-    search_task,
-    session,
-    task_scheduler,
-    tuning,
-    utils,
-    workload_registry,
-)
+from . import cost_model, dispatcher, feature, log_tools, log_verify, measure, search_task, tuning, utils
 from .compute_dag import ComputeDAG, LayoutRewriteOption, get_shape_from_rewritten_layout
 from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel, xgb_model
 from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext
 from .hardware import HardwareParams
 from .learned_model import NetworkModel, XGBModel
 from .loop_state import State
-from .measure import (
-    BuildResult,
-    LocalBuilder,
-    LocalRPCMeasureContext,
-    LocalRunner,
-    MeasureCallback,
-    MeasureErrorNo,
-    MeasureInput,
-    MeasureResult,
-    ProgramBuilder,
-    ProgramMeasurer,
-    ProgramRunner,
-    PythonBasedMeasureCallback,
-)
+from .measure import *  # noqa: F403
 from .measure_record import RecordReader, RecordToFile, load_best_record, load_records, save_records
 from .models import make_cost_model
 from .plot import plot_latency, plot_log
 from .relay_integration import extract_tasks, is_auto_scheduler_enabled
 from .sampling import ApplyHistoryBestOrSample
 from .search_policy import EmptyPolicy, PreloadCustomSketchRule, PreloadMeasuredStates, SearchPolicy, SketchPolicy
-from .search_task import (
-    SearchTask,
-    TuningOptions,
-    auto_schedule,
-    create_task,
-    get_task_input_buffer,
-    recover_measure_input,
-    register_task_input_buffer,
-    register_task_input_check_func,
-)
+from .search_task import *  # noqa: F403
 from .session import StopTuning
 from .task_scheduler import LogEstimatedLatency, PrintTableInfo, TaskScheduler, TaskSchedulerCallback
 from .workload_registry import make_workload_key, register_workload
@@ -71,23 +27,10 @@ from .workload_registry import make_workload_key, register_workload
 # ``python -m nestsmith.auto_scheduler.measure_record`` runs a module that this package imports as well, which is harmless
 _warnings.filterwarnings("ignore", r"'nestsmith\.auto_scheduler\.measure_record' found in sys\.modules", RuntimeWarning)
 
-for _where, _what in ((measure, recover_measure_input), (dispatcher, ApplyHistoryBestOrSample), (cost_model, XGBModel)):
+for _where, _what in ((measure, search_task.recover_measure_input), (dispatcher, ApplyHistoryBestOrSample),
+                      (cost_model, XGBModel)):
     setattr(_where, _what.__name__, _what)  # TVM's places for them; here these modules lie below what they need
 
-__all__ = [
-    "get_shape_from_rewritten_layout",
-    "AnalyticModel", "ApplyHistoryBest", "ApplyHistoryBestOrSample", "BuildResult", "ComputeDAG", "CostModel", "DispatchContext",
-    "EmptyPolicy", "FallbackContext", "HardwareParams", "LayoutRewriteOption", "LocalBuilder", "LocalRPCMeasureContext", "LocalRunner",
-    "LogEstimatedLatency", "MeasureCallback", "MeasureErrorNo", "MeasureInput", "MeasureResult", "NetworkModel", "PreloadCustomSketchRule",
-    "PreloadMeasuredStates", "PrintTableInfo", "ProgramBuilder", "ProgramMeasurer", "ProgramRunner", "PythonBasedMeasureCallback",
-    "PythonBasedModel", "RandomModel", "RecordReader", "RecordToFile", "SearchPolicy", "SearchTask", "SketchPolicy", "State", "StopTuning",
-    "TaskScheduler", "TaskSchedulerCallback", "TuningOptions", "XGBModel", "auto_schedule", "compute_dag", "cost_model", "create_task",
-    "dispatcher", "display", "extract_tasks", "feature", "get_task_input_buffer", "is_auto_scheduler_enabled", "learned_model",
-    "load_best_record", "load_records", "log_tools", "log_verify", "loop_state", "make_cost_model", "make_workload_key", "measure",
-    "measure_record", "notebook", "plot", "plot_latency", "plot_log", "recover_measure_input", "register_task_input_buffer",
-    "register_task_input_check_func", "register_workload", "relay_integration", "save_records", "search_policy", "search_task", "session",
-    "task_scheduler", "workload_registry",
-]  # fmt: skip
 
 
 if not _typing.TYPE_CHECKING:  # a type checker shall find names that are not there

@@ -3,31 +3,10 @@
 import warnings as _warnings
 
 from .. import _absent
-from . import (
-    callback,
-    database,
-    env,
-    feature,
-    log,
-    measure,
-    record,
-    task,
-    templates,  # noqa: E402, F401  (registers them)
-    tophub,
-    tuner,
-    utils,
-)
+from . import callback, database, env, feature, log, measure, record, task, templates, tophub, tuner, utils
 from .env import GLOBAL_SCOPE
 from .history import ApplyGraphBest, ApplyHistoryBest
-from .measure import (
-    BuildResult,
-    LocalBuilder,
-    LocalRunner,
-    MeasureErrorNo,
-    MeasureInput,
-    MeasureResult,
-    measure_option,
-)
+from .measure import BuildResult, LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, measure_option
 from .task import (
     ApplyFixedConfig,
     ConfigEntity,
@@ -38,10 +17,11 @@ from .task import (
     get_config,
     register_topi_compute,
     register_topi_schedule,
-    relay_integration,  # noqa: E402  (and makes relay.build ask here)
+    relay_integration,
     template,
 )
 
+# Importing templates has registered them; importing relay_integration makes relay.build ask here.
 apply_fixed_config, apply_graph_best, apply_history_best = ApplyFixedConfig, ApplyGraphBest, ApplyHistoryBest
 for _name in relay_integration.__all__:
     setattr(task, _name, getattr(relay_integration, _name))

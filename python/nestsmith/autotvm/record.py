@@ -13,14 +13,7 @@ import sys
 from ..auto_scheduler.log_files import write_whole
 from ..driver import build, lower
 from .history import ApplyHistoryBest
-from .log import (
-    AUTOTVM_LOG_VERSION,
-    decode,
-    encode,
-    load_from_buffer,
-    load_from_file,
-    measure_str_key,
-)
+from .log import AUTOTVM_LOG_VERSION, decode, encode, load_from_buffer, load_from_file, measure_str_key
 
 __all__ = ["AUTOTVM_LOG_VERSION", "decode", "encode", "load_from_buffer", "load_from_file", "main", "measure_str_key",
            "pick_best", "split_workload"]

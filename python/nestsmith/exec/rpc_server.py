@@ -1,15 +1,7 @@
 """A server: registers a device with a tracker."""
 
-import sys
-
-try:
-    from ..cluster.commands import server as main
-except ModuleNotFoundError as e:
-    if __name__ != "__main__":
-        raise
-    sys.exit(f"error: {e}")
+from . import cluster_command
 
 __all__ = ["main"]
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = cluster_command("server", __name__)

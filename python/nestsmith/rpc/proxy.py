@@ -5,8 +5,7 @@ import contextlib
 import socket
 import threading
 
-from ..cluster.settings import free_port, listening_host
-from .wire import FIRST, Wire
+from .wire import FIRST, Listener, Wire
 
 __all__ = ["Proxy"]
 
@@ -33,21 +32,12 @@ class Proxy:
                  index_page=None, resource_files=None):  # fmt: skip
         if tracker_addr is not None:
             raise ValueError("a proxy knows no tracker: servers register with it themselves (python -m nestsmith.exec.rpc_server --tracker)")
-        where, _ = listening_host(host, None, False)
-        self.host, self._waiting, self._change = where, collections.defaultdict(collections.deque), threading.Condition()
-        self._socket = socket.create_server((where, free_port(where, port, port_end)))
-        self.port = self._socket.getsockname()[1]
-        threading.Thread(target=self._accept, name="nestsmith-rpc-proxy", daemon=True).start()
+        self._waiting, self._change = collections.defaultdict(collections.deque), threading.Condition()
+        self._listener = Listener(host, port, port_end, None, self._meet)
+        self.host, self.port = self._listener.host, self._listener.port
 
-    def _accept(self):
-        while True:
-            try:
-                sock, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._meet, args=(Wire(sock),), daemon=True).start()
-
-    def _meet(self, wire):
+    def _meet(self, sock):
+        wire = Wire(sock)
         try:
             if not wire.of_own_user():
                 return wire.close()
@@ -68,9 +58,7 @@ class Proxy:
 
     def terminate(self):
         """Ends it and those that wait. May be called again."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self._listener.close()
         for wire in [w for waiting in self._waiting.values() for w in waiting]:
             wire.close()
 

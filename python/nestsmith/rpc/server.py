@@ -17,14 +17,14 @@ import time
 
 from .. import check
 from ..cluster.runner import Runner
-from ..cluster.settings import free_port, listening_host, tls_from
+from ..cluster.settings import tls_from
 from ..contrib import utils
 from ..error import RPCError, RPCSessionTimeoutError
 from ..registry import get_global_func
 from ..runtime.ndarray import NDArray
 from . import testing  # noqa: F401  (registers functions for tests)
 from .session import RPCSession, remote_array
-from .wire import FIRST, Wire, client_context, error_of, pack, server_context, unpack
+from .wire import FIRST, Listener, Wire, client_context, error_of, pack, server_context, unpack
 
 __all__ = ["Server", "Service", "Tracker"]
 
@@ -263,7 +263,7 @@ class Server:
                  custom_addr=None, silent=False, no_fork=False, server_init_callback=None, reuse_addr=True, timeout=None, tls_dir=None):  # fmt: skip
         if server_init_callback is not None:
             server_init_callback()
-        self._command = self._socket = None
+        self._command = self._listener = None
         self.host = "127.0.0.1" if host in ("0.0.0.0", "") else host
         if tracker_addr is not None and not is_proxy:
             self._as_board(host, port, port_end, tracker_addr, key, custom_addr, tls_dir)
@@ -272,16 +272,11 @@ class Server:
         self._service = Service(key, tls, timeout and check.number("timeout", timeout, 0), lambda *where: _connect(*where, tls))
         if is_proxy:
             self.port, self._tls, self._key = port, tls, key
-            self._start(self._go_to_proxy)
+            self._ended = threading.Event()
+            threading.Thread(target=self._go_to_proxy, name="nestsmith-rpc-server", daemon=True).start()
             return
-        where, _ = listening_host(host, tls, False)
-        self._socket = socket.create_server((where, free_port(where, port, port_end)))
-        self.port = self._socket.getsockname()[1]
-        self._start(self._accept)
-
-    def _start(self, body):
-        self._ended = threading.Event()
-        threading.Thread(target=body, name="nestsmith-rpc-server", daemon=True).start()
+        self._listener = Listener(host, port, port_end, tls, self._service.serve)
+        self.port = self._listener.port
 
     def _as_board(self, host, port, port_end, tracker, key, custom, tls_dir):
         try:
@@ -292,14 +287,6 @@ class Server:
         options += ["--custom-addr", custom] if custom else []
         self._command = _Command("rpc_server", options + (["--tls-dir", tls_dir] if tls_dir else []), "registered as ")
         self.port = self._command.port
-
-    def _accept(self):
-        while not self._ended.is_set():
-            try:
-                sock, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._service.serve, args=(sock,), name="nestsmith-rpc-session", daemon=True).start()
 
     def _go_to_proxy(self):
         """Waits at the proxy for a client, again and again."""
@@ -317,11 +304,10 @@ class Server:
         """Ends it and its sessions. May be called again."""
         if self._command is not None:
             return self._command.terminate()
-        self._ended.set()
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-            self._socket.close()
+        if self._listener is not None:
+            self._listener.close()
+        else:
+            self._ended.set()
         self._service.close()
         return None
 

@@ -13,10 +13,11 @@ import threading
 import numpy as np
 
 from ..cluster.peers import is_own
+from ..cluster.settings import free_port, listening_host
 from ..error import RPCError, TVMError, TVMValueError, registered_error
 from ..runtime.ndarray import NDArray
 
-__all__ = ["Wire", "client_context", "error_of", "pack", "raised", "server_context", "unpack"]
+__all__ = ["Listener", "Wire", "client_context", "error_of", "pack", "raised", "server_context", "unpack"]
 
 _LENGTHS = struct.Struct("<IQ")
 HEAD, PAYLOAD, FIRST = 4 << 20, 1 << 30, 1 << 12  # most bytes of a message's JSON, of its data, of a first message
@@ -102,6 +103,28 @@ class Wire:
             except BaseException:
                 self.close()
                 raise
+
+
+class Listener:
+    """Waits for connections on the first free port, and hands each to a thread of its own; without TLS on this machine only."""
+
+    def __init__(self, host, port, port_end, tls, serve):
+        self.host, _ = listening_host(host, tls, False)
+        self._socket, self._serve = socket.create_server((self.host, free_port(self.host, port, port_end))), serve
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._accept, name="nestsmith-rpc", daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):  # it was closed
+            while True:
+                sock, _ = self._socket.accept()
+                threading.Thread(target=self._serve, args=(sock,), name="nestsmith-rpc-session", daemon=True).start()
+
+    def close(self):
+        """Waits no more. May be called again."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
 
 def error_of(e):

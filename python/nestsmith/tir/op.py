@@ -39,48 +39,17 @@ def _make_binary(name):
     return f
 
 
-exp = _make_unary("exp")
-exp2 = _make_unary("exp2")
-exp10 = _make_unary("exp10")
-erf = _make_unary("erf")
-tanh = _make_unary("tanh")
-sigmoid = _make_unary("sigmoid")
-log = _make_unary("log")
-log2 = _make_unary("log2")
-log10 = _make_unary("log10")
-log1p = _make_unary("log1p")
-expm1 = _make_unary("expm1")
-erfc = _make_unary("erfc")
-tan = _make_unary("tan")
-cos = _make_unary("cos")
-cosh = _make_unary("cosh")
-sin = _make_unary("sin")
-sinh = _make_unary("sinh")
-asin = _make_unary("asin")
-acos = _make_unary("acos")
-atan = _make_unary("atan")
-asinh = _make_unary("asinh")
-acosh = _make_unary("acosh")
-atanh = _make_unary("atanh")
-sqrt = _make_unary("sqrt")
-rsqrt = _make_unary("rsqrt")
-popcount = _make_unary("popcount")
-clz = _make_unary("clz")
-floor = _make_unary("floor")
-ceil = _make_unary("ceil")
-round = _make_unary("round")
+exp, exp2, exp10, expm1 = map(_make_unary, ("exp", "exp2", "exp10", "expm1"))
+log, log2, log10, log1p = map(_make_unary, ("log", "log2", "log10", "log1p"))
+sin, cos, tan, sinh, cosh, tanh = map(_make_unary, ("sin", "cos", "tan", "sinh", "cosh", "tanh"))
+asin, acos, atan, asinh, acosh, atanh = map(_make_unary, ("asin", "acos", "atan", "asinh", "acosh", "atanh"))
+sqrt, rsqrt, sigmoid, erf, erfc = map(_make_unary, ("sqrt", "rsqrt", "sigmoid", "erf", "erfc"))
+floor, ceil, trunc, nearbyint, round = map(_make_unary, ("floor", "ceil", "trunc", "nearbyint", "round"))
 round.__doc__ = "``round(x)`` in the type of ``x``: to the nearest integer, of two the even one."
-round_tf32 = _make_unary("round_tf32")
+popcount, clz, isnan, round_tf32 = map(_make_unary, ("popcount", "clz", "isnan", "round_tf32"))
 round_tf32.__doc__ = """``round_tf32(x)``: the nearest float32 of 11 bits, as TF32 has them, of two the one further from zero."""
-trunc = _make_unary("trunc")
-nearbyint = _make_unary("nearbyint")
-isnan = _make_unary("isnan")
-fmod = _make_binary("fmod")
-atan2 = _make_binary("atan2")
-nextafter = _make_binary("nextafter")
-hypot = _make_binary("hypot")
-copysign = _make_binary("copysign")
-ldexp = _make_binary("ldexp")
+fmod, atan2, nextafter = map(_make_binary, ("fmod", "atan2", "nextafter"))
+hypot, copysign, ldexp = map(_make_binary, ("hypot", "copysign", "ldexp"))
 
 
 def power(x, y):
@@ -280,8 +249,7 @@ def q_multiply_shift_per_axis(x, y, ls, rs, q, is_lshift_required, is_rshift_req
     wide = [const(v).astype("int64") for v in (x, y, ls, rs, q)]
     zero = const(0, "int64")
     shifted = _core.expr_select(is_lshift_required, shift_left(wide[0], wide[2]), wide[0])
-    right = _core.expr_select(is_rshift_required, wide[3], zero) + wide[4]
-    return _q_round(shifted * wide[1], right).astype("int32")
+    return _q_round(shifted * wide[1], _core.expr_select(is_rshift_required, wide[3], zero) + wide[4]).astype("int32")
 
 
 def add(lhs, rhs, span=None):
