@@ -88,12 +88,8 @@ def relayout(x, old, new):
     return topi.util.c_compute(shape, f, "T_layout_trans", topi.util.INJECTIVE)
 
 
-def _layout_transform_loops(a, x, c, t):
-    return relayout(x[0], a.src_layout, a.dst_layout)
-
-
-register("layout_transform", INJECTIVE, _layout_infer, _ev_layout, layout=move_layout, loops=_layout_transform_loops,
-         ranked=True)  # fmt: skip
+register("layout_transform", INJECTIVE, _layout_infer, _ev_layout, layout=move_layout,
+         loops=lambda a, x, c, t: relayout(x[0], a.src_layout, a.dst_layout), ranked=True)  # fmt: skip
 
 
 def layout_transform(data, src_layout, dst_layout):

@@ -158,11 +158,8 @@ def _one_hot_infer(attrs, types):
     return TensorType(shape, attrs.dtype)
 
 
-def _one_hot_loops(a, x, c, t):
-    return topi.one_hot(x[0], x[1], x[2], a.depth, a.axis, a.dtype)
-
-
-register("one_hot", ANCHOR, _one_hot_infer, colour=FOLLOW, loops=_one_hot_loops, ranked=False)
+register("one_hot", ANCHOR, _one_hot_infer, colour=FOLLOW,
+         loops=lambda a, x, c, t: topi.one_hot(x[0], x[1], x[2], a.depth, a.axis, a.dtype), ranked=False)  # fmt: skip
 
 
 def one_hot(indices, on_value, off_value, depth, axis, dtype):

@@ -172,19 +172,13 @@ def _ev_topk(attrs, x):
     return list(out.values()) if attrs.ret_type == "both" else out[attrs.ret_type]
 
 
-def _topk_loops(a, x, c, t):
-    return topi.topk(x[0], a.k, a.axis, a.ret_type, a.is_ascend, a.dtype)
-
-
-register("topk", OPAQUE, _topk_infer, _ev_topk, layout=layouts.along_axis, colour=FOLLOW, loops=_topk_loops)
-
-
-def _argsort_loops(a, x, c, t):
-    return topi.argsort(x[0], None, a.axis, a.is_ascend, a.dtype)
+register("topk", OPAQUE, _topk_infer, _ev_topk, layout=layouts.along_axis, colour=FOLLOW,
+         loops=lambda a, x, c, t: topi.topk(x[0], a.k, a.axis, a.ret_type, a.is_ascend, a.dtype))  # fmt: skip
 
 
 register("argsort", OPAQUE, _argsort_infer, lambda attrs, x: _order(attrs, x).astype(attrs.dtype),
-         layout=layouts.along_axis, colour=FOLLOW, loops=_argsort_loops)  # fmt: skip
+         layout=layouts.along_axis, colour=FOLLOW,
+         loops=lambda a, x, c, t: topi.argsort(x[0], None, a.axis, a.is_ascend, a.dtype))  # fmt: skip
 
 
 def topk(data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int32"):

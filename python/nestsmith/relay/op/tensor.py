@@ -257,18 +257,14 @@ def where(condition, x, y):
     return call("where", [condition, x, y])
 
 
-def _full_infer(attrs, types):
-    return TensorType(attrs.shape, attrs.dtype or tensor(types, 0).dtype)
-
-
 def _full_loops(a, x, c, t):
     value = x[-1]
     shape = a.shape if "shape" in a else x[0].shape
     return topi.broadcast_to(topi.cast(value, c.checked_type.dtype), shape)
 
 
-register("full", ELEMWISE, _full_infer, lambda attrs, v: np.full(attrs.shape, v, attrs.dtype or v.dtype),
-         loops=_full_loops, ranked=False)  # fmt: skip
+register("full", ELEMWISE, lambda attrs, types: TensorType(attrs.shape, attrs.dtype or tensor(types, 0).dtype),
+         lambda attrs, v: np.full(attrs.shape, v, attrs.dtype or v.dtype), loops=_full_loops, ranked=False)  # fmt: skip
 register("full_like", ELEMWISE, _same, lambda attrs, x, v: np.full_like(x, v), loops=_full_loops)
 for _name, _value in (("zeros", 0), ("ones", 1)):
     register(_name, ELEMWISE, lambda attrs, types: TensorType(attrs.shape, attrs.dtype),
@@ -314,15 +310,8 @@ def ones_like(data):
     return call("ones_like", [data])
 
 
-def _shape_of_infer(attrs, types):
-    return TensorType((len(tensor(types, 0).shape),), attrs.dtype)
-
-
-def _shape_of_loops(a, x, c, t):
-    return topi.shape(x[0], a.dtype)
-
-
-register("shape_of", OPAQUE, _shape_of_infer, colour=FOLLOW, loops=_shape_of_loops, ranked=False)
+register("shape_of", OPAQUE, lambda attrs, types: TensorType((len(tensor(types, 0).shape),), attrs.dtype),
+         colour=FOLLOW, loops=lambda a, x, c, t: topi.shape(x[0], a.dtype), ranked=False)  # fmt: skip
 
 
 def shape_of(data, dtype="int32"):

@@ -66,12 +66,8 @@ def leaky_relu(data, alpha=0.01):
     return call("nn.leaky_relu", [data], alpha=float(alpha))
 
 
-def _dropout_infer(attrs, types):
-    return TupleType([tensor(types, 0), tensor(types, 0)])
-
-
-register("nn.dropout", OPAQUE, _dropout_infer, layout=follow, colour=FOLLOW,
-         apart=lambda call: Tuple([call.args[0], ones_like(call.args[0])]))  # fmt: skip
+register("nn.dropout", OPAQUE, lambda attrs, types: TupleType([tensor(types, 0), tensor(types, 0)]), layout=follow,
+         colour=FOLLOW, apart=lambda call: Tuple([call.args[0], ones_like(call.args[0])]))  # fmt: skip
 
 
 def dropout(data, rate=0.5):

@@ -34,17 +34,14 @@ def channel(v, rank, axis):
     return v.reshape([-1] + [1] * (rank - axis % rank - 1))
 
 
-def _ev_bias(attrs, x, b):
-    return x + channel(b, x.ndim, attrs.axis)
-
-
 def _bias_add_loops(a, x, c, t):
     rank = len(c.checked_type.shape)
     n = rank - a.axis % rank - 1
     return topi.add(x[0], topi.expand_dims(x[1], 1, n) if n else x[1])
 
 
-register("nn.bias_add", BROADCAST, _bias_infer, _ev_bias, layout=along_axis, loops=_bias_add_loops)
+register("nn.bias_add", BROADCAST, _bias_infer, lambda attrs, x, b: x + channel(b, x.ndim, attrs.axis),
+         layout=along_axis, loops=_bias_add_loops)  # fmt: skip
 
 
 def bias_add(data, bias, axis=1):
@@ -191,15 +188,8 @@ def l2_normalize(data, eps, axis=None):
     return call("nn.l2_normalize", [data], eps=float(eps), axis=None if axis is None else tuple(axis))
 
 
-def _ev_prelu(attrs, x, a):
-    return np.where(x > 0, x, x * channel(a, x.ndim, attrs.axis))
-
-
-def _prelu_loops(a, x, c, t):
-    return topi.nn.prelu(x[0], x[1], a.axis)
-
-
-register("nn.prelu", BROADCAST, _bias_infer, _ev_prelu, layout=along_axis, loops=_prelu_loops)
+register("nn.prelu", BROADCAST, _bias_infer, lambda attrs, x, a: np.where(x > 0, x, x * channel(a, x.ndim, attrs.axis)),
+         layout=along_axis, loops=lambda a, x, c, t: topi.nn.prelu(x[0], x[1], a.axis))  # fmt: skip
 
 
 def prelu(data, alpha, axis=1):
@@ -216,11 +206,8 @@ def _lrn_infer(attrs, types):
     return t
 
 
-def _lrn_loops(a, x, c, t):
-    return topi.nn.lrn(x[0], a.size, a.axis, a.alpha, a.beta, a.bias)
-
-
-register("nn.lrn", OPAQUE, _lrn_infer, layout=along_axis, colour=NEVER, loops=_lrn_loops)
+register("nn.lrn", OPAQUE, _lrn_infer, layout=along_axis, colour=NEVER,
+         loops=lambda a, x, c, t: topi.nn.lrn(x[0], a.size, a.axis, a.alpha, a.beta, a.bias))  # fmt: skip
 
 
 def lrn(data, size=5, axis=1, bias=2.0, alpha=1e-5, beta=0.75):

@@ -24,12 +24,8 @@ def _flatten_infer(attrs, types):
     return TensorType((t.shape[0], n), t.dtype)
 
 
-def _flatten_loops(a, x, c, t):
-    return topi.nn.flatten(x[0])
-
-
 register("nn.batch_flatten", INJECTIVE, _flatten_infer, lambda attrs, x: x.reshape(x.shape[0], -1),
-         loops=_flatten_loops, ranked=False)  # fmt: skip
+         loops=lambda a, x, c, t: topi.nn.flatten(x[0]), ranked=False)  # fmt: skip
 
 
 def batch_flatten(data):
@@ -137,18 +133,12 @@ def _d2s(sign):
     return infer
 
 
-def _depth_to_space_loops(a, x, c, t):
-    return topi.nn.depth_to_space(x[0], a.block_size, a.layout, a.mode)
+register("nn.depth_to_space", INJECTIVE, _d2s(1), layout=window_layout,
+         loops=lambda a, x, c, t: topi.nn.depth_to_space(x[0], a.block_size, a.layout, a.mode))  # fmt: skip
 
 
-register("nn.depth_to_space", INJECTIVE, _d2s(1), layout=window_layout, loops=_depth_to_space_loops)
-
-
-def _space_to_depth_loops(a, x, c, t):
-    return topi.nn.space_to_depth(x[0], a.block_size, a.layout)
-
-
-register("nn.space_to_depth", INJECTIVE, _d2s(-1), layout=window_layout, loops=_space_to_depth_loops)
+register("nn.space_to_depth", INJECTIVE, _d2s(-1), layout=window_layout,
+         loops=lambda a, x, c, t: topi.nn.space_to_depth(x[0], a.block_size, a.layout))  # fmt: skip
 
 
 def depth_to_space(data, block_size, layout="NCHW", mode="DCR"):

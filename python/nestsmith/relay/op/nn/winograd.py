@@ -181,12 +181,8 @@ def _wino_infer(attrs, types):
     return TensorType(shape, attrs.out_dtype or t.dtype)
 
 
-def _winograd_weight_loops(a, x, c, target):
-    return topi.nn.conv2d_winograd_weight_transform(x[0], a.tile_size)
-
-
 register("nn.contrib_conv2d_winograd_weight_transform", ANCHOR, _wino_weight_infer, _wino_weight_numpy, colour=NEVER,
-         loops=_winograd_weight_loops)  # fmt: skip
+         loops=lambda a, x, c, target: topi.nn.conv2d_winograd_weight_transform(x[0], a.tile_size))  # fmt: skip
 
 
 def _winograd_loops(a, x, c, target):
