@@ -4,8 +4,6 @@ One walk makes a sequence of tokens of an object; two objects are equal if their
 is bound is told by its number, not by its name. A class joins in by a rule: ``rule(node) -> Node``, found by the class (or a base of it).
 """
 
-from __future__ import annotations
-
 import hashlib
 import typing
 

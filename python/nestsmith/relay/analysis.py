@@ -1,7 +1,5 @@
 """What can be said of expressions and modules without changing them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from . import expr as rx

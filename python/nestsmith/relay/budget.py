@@ -5,8 +5,6 @@ nodes (functions that call each other twice) or for hours. Importers open a budg
 nodes charges it before it makes them. Outside of :func:`importing` nothing is counted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import math

@@ -4,8 +4,6 @@ Every program gets its schedule from the provider of :mod:`relay.schedules` (the
 none, a default one. Programs are compiled in parallel and through the on-disk cache.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import logging

@@ -5,8 +5,6 @@ every part of it is matched by one node. Matching is a search with backtracking 
 Rewriting and partitioning group the nodes first: from the result down, and only where the inside of a group has no reader outside.
 """
 
-from __future__ import annotations
-
 import typing
 
 from ..structure import first_difference

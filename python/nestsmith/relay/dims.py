@@ -4,8 +4,6 @@ A dimension is kept as a sum ``c0 + c1 * a1 + c2 * a2 ...`` of atoms: variables,
 So ``(n - 1) // 1 + 1`` is ``n``, and equal sums are equal dimensions.
 """
 
-from __future__ import annotations
-
 from ..tir import Any, PrimExpr, const, floordiv, floormod
 from ..tir import Cast as cast
 from ..tir import convert as _expr

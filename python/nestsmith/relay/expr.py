@@ -6,8 +6,6 @@ walked with
 an explicit one (:func:`post_order`), and passes rebuild them with :func:`rewrite`, which keeps the sharing.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

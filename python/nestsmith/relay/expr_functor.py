@@ -3,8 +3,6 @@
 These recurse on the host stack, as their users' methods do; passes of the package walk with :func:`nestsmith.relay.expr.post_order`.
 """
 
-from __future__ import annotations
-
 from . import expr as rx
 from .op.registry import Op
 

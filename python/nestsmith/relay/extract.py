@@ -1,8 +1,6 @@
 """From a fused network to tuning tasks: the distinct primitive functions, how often each is called, its name and its
 tensors."""
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,8 +1,6 @@
 """From a fused module to the graph file: nodes in the order of execution, storage ids, constants taken out as
 parameters."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -5,8 +5,6 @@ weight variable
 was made without one; the operator's rule then also says what they must be. That is how test networks get weight shapes.
 """
 
-from __future__ import annotations
-
 from ..error import DiagnosticError
 from . import expr as rx
 from .ty import FuncType, RefType, TensorType, TupleType

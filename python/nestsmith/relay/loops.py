@@ -1,7 +1,5 @@
 """Loops over values: a function that calls itself."""
 
-from __future__ import annotations
-
 from .expr import Call, Function, Let, Tuple, Var
 from .scope_builder import ScopeBuilder
 from .ty import TupleType

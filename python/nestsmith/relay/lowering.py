@@ -4,8 +4,6 @@ Where an operator has several definitions (direct convolution, depthwise, Winogr
 alone, so that extraction and build always agree.
 """
 
-from __future__ import annotations
-
 from .. import te, tir, topi
 from ..error import OpNotImplemented
 from ..topi.naming import naming, placeholder_name

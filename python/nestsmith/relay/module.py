@@ -1,7 +1,5 @@
 """Modules: named graph functions."""
 
-from __future__ import annotations
-
 from .expr import Function, GlobalVar, free_vars
 from .printer import astext
 

@@ -1,7 +1,5 @@
 """How the data of a constant weight is brought, once and ahead of time, into the form in which a kernel reads it."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

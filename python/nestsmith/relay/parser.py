@@ -4,8 +4,6 @@ A block is a sequence of bindings (``let %x = value;``, ``%0 = value;`` for a va
 in a loop, nested ones by recursion. What is wrong is a DiagnosticError that names the line.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -5,8 +5,6 @@ the pass is
 required) and it is not disabled. Contexts nest; the inner one replaces the outer, it does not merge with it.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

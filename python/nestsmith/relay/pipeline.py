@@ -1,8 +1,6 @@
 """The graph pipeline: from a network to a module whose `main` calls primitive functions, the same way for extraction
 and build."""
 
-from __future__ import annotations
-
 from . import passes as _t
 from . import transform as T
 from .module import IRModule

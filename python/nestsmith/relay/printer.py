@@ -5,8 +5,6 @@ Attributes that have the value which their builder gives them anyway are left ou
 stand in a table behind the text (``#[metadata]``).
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

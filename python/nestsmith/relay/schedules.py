@@ -4,8 +4,6 @@ A provider, which the auto-scheduler installs when it is imported, has schedules
 which autotvm installs, define an operator anew, each in its way, and bring the schedule along.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any, NamedTuple
 

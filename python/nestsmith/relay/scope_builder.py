@@ -1,7 +1,5 @@
 """Building expressions statement by statement: lets, branches and a result."""
 
-from __future__ import annotations
-
 from .expr import Expr, If, Let, Tuple, Var, const
 from .infer import infer_type
 

@@ -3,8 +3,6 @@
 Nodes are written and read in the order parts first, without recursion, so that sharing stays and deep networks pass.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 

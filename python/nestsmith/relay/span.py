@@ -1,7 +1,5 @@
 """Where an expression comes from: a name of a source and places in it."""
 
-from __future__ import annotations
-
 from ..structure import Node, rule
 
 __all__ = ["SourceName", "Span", "SequentialSpan"]

@@ -1,7 +1,5 @@
 """What graph expressions, types and modules consist of, for structural equality (:mod:`nestsmith.structure`)."""
 
-from __future__ import annotations
-
 import operator
 
 from ..structure import Node, rule

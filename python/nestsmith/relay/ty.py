@@ -4,8 +4,6 @@ A tensor type is a shape and an element type. A dimension is a non-negative ``in
 an extent known only at run time; :class:`Sym` is one that has a name, so that equal ones are known to be equal.
 """
 
-from __future__ import annotations
-
 import enum
 
 from .. import check

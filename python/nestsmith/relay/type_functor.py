@@ -1,7 +1,5 @@
 """Walks over types as classes, as :mod:`.expr_functor` has them over expressions."""
 
-from __future__ import annotations
-
 from . import ty
 from .expr_functor import missing
 

@@ -11,8 +11,6 @@ Shapes align at the right; extents must be equal or 1. The stage is called ``T_<
 ``broadcast``, or ``elemwise`` when one operand is a scalar, which is then written into the body.
 """
 
-from __future__ import annotations
-
 import typing
 
 from .. import te, tir

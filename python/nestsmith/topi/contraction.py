@@ -1,7 +1,5 @@
 """Sums of products over named dimensions: ``einsum``, ``tensordot`` and ``matmul``."""
 
-from __future__ import annotations
-
 import re
 
 from .. import te, tir

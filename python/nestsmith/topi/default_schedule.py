@@ -7,8 +7,6 @@ outer spatial loops run in parallel and a divisor of the innermost one as vector
 two. Where the sums of a program are over the rows of its result (softmax), a row is done at once, and the lanes share its sums.
 """
 
-from __future__ import annotations
-
 import json
 import math
 

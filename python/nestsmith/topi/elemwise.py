@@ -11,8 +11,6 @@ Signatures (``x``: tensor of any rank and, unless said, float type)::
     scalar_const(value, dtype)                                        rank-0 stage ``compile_engine_const``
 """
 
-from __future__ import annotations
-
 import typing
 
 from .. import te, tir

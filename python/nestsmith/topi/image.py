@@ -28,8 +28,6 @@ All but the last are quotients of integers that are known here, so that p is rou
 which pixel is nearest. Pixels beyond the edge are those of the edge. Integer pixels are cut toward zero, as casts do.
 """
 
-from __future__ import annotations
-
 import math
 
 from .. import te, tir

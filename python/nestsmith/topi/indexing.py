@@ -17,8 +17,6 @@ A scatter is a reduction for each element of the result over the updates that ma
 runs on any target, and the last of several updates of one element wins. The price is one comparison for each pair.
 """
 
-from __future__ import annotations
-
 from .. import error, te, tir
 from .broadcast import broadcast_shape
 from .elemwise import as_type

@@ -12,8 +12,6 @@ Signatures::
     meshgrid(a_tuple, indexing)                 const_vector: nestsmith.topi.utils
 """
 
-from __future__ import annotations
-
 from .. import te, tir
 from ..tir.layout import bijective_layout
 from . import elemwise, reduction

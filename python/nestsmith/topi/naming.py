@@ -5,8 +5,6 @@ Two independent parts: how placeholders of extracted subgraphs are called (``"pl
 ``pool_sum``, ...).
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 

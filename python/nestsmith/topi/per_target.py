@@ -5,8 +5,6 @@ defined them, if there is one, else the default schedule for the target in scope
 AutoTVM or operators of :mod:`nestsmith.topi` and :mod:`nestsmith.topi.nn`.
 """
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import re

@@ -8,8 +8,6 @@ Splitting appends a 0 or a 1 to the path; drawing numbers moves the counter on. 
 hash of both. The same generator gives the same numbers on any device.
 """
 
-from __future__ import annotations
-
 from .. import te, tir
 from . import elemwise, reduction
 from .scan import cumsum

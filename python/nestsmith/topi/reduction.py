@@ -7,8 +7,6 @@ Positions found by argmax and argmin are ``int32``; several axes count as flatte
 floats are formed in float32, between two stages ``T_cast``.
 """
 
-from __future__ import annotations
-
 from .. import te, tir
 from .broadcast import binary
 from .elemwise import as_type

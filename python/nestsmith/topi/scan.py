@@ -16,8 +16,6 @@ element costs about 2 operations on vectors and two passes over memory (blocked 
 A scan may be of tensors that go together: values and their places, or a maximum and the sum of the exponentials relative to it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple

@@ -15,8 +15,6 @@ for each of n elements and n more for each element of the result: a row of 1,000
 0.2 s.
 """
 
-from __future__ import annotations
-
 from .. import te, tir
 from .elemwise import as_type
 from .util import COMM_REDUCE, INJECTIVE, c_compute, get_const_int, is_float, normal_axis

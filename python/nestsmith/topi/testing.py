@@ -1,7 +1,5 @@
 """What scripts compare operators with: NumPy's results. Imported by name only, as in TVM."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .util import get_pads, tuple_of

@@ -19,8 +19,6 @@ Signatures (``x``: tensor; axes may be negative)::
     gather(x, axis, indices), one_hot(indices, on_value, off_value, depth, axis, dtype)
 """
 
-from __future__ import annotations
-
 import importlib
 
 from .. import _absent, te, tir

@@ -1,7 +1,5 @@
 """Helpers shared by the operators: shapes, paddings, computes with the axis names of library stages."""
 
-from __future__ import annotations
-
 from .. import te
 from ..numerics import is_float, mean_type, sum_type  # noqa: F401
 from ..tir import const

@@ -1,7 +1,5 @@
 """Helpers of those who write operators and schedules, by TVM's names."""
 
-from __future__ import annotations
-
 from .. import te, tir
 from ..arith import Analyzer
 from ..target import Target

@@ -8,8 +8,6 @@ Signatures::
     get_valid_counts(data, score_threshold, id_index, score_index)             -> [counts, boxes, positions]
 """
 
-from __future__ import annotations
-
 from .. import te, tir
 from .image import bilinear
 from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, tuple_of

@@ -5,8 +5,6 @@ An operator is evaluated by its NumPy evaluation in the operator table; one with
 value is a `Constant`, a Python tuple of values, a `Closure`, or a list of one value (a reference).
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

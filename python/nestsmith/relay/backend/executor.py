@@ -1,7 +1,5 @@
 """``relay.create_executor``: expressions that are evaluated at once or become Python functions."""
 
-from __future__ import annotations
-
 from ... import check
 from ...error import TVMValueError
 from ..expr import Call, Expr, Function, GlobalVar, bind, const

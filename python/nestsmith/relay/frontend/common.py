@@ -3,8 +3,6 @@
 Everything takes and returns expressions; shapes, axes and paddings are Python numbers.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Comparing an imported network with the framework it comes from, node by node."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...contrib.graph_executor import GraphModule

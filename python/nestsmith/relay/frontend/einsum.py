@@ -1,7 +1,5 @@
 """Sums of products over named axes: ``einsum`` as NumPy, ONNX and PyTorch have it, made of products of matrices."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -4,8 +4,6 @@ The package ``onnx`` reads the file and knows the standard's own definitions: an
 defines by other operators is replaced by that definition, as a function of the model is by its body.
 """
 
-from __future__ import annotations
-
 import math
 import os
 

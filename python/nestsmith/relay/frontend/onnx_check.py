@@ -4,8 +4,6 @@ Arity, names and types of attributes come from the standard's own schemas, which
 in the tables here: texts with a fixed choice, numbers that must be positive.
 """
 
-from __future__ import annotations
-
 from ... import check
 from .. import budget
 

@@ -1,7 +1,5 @@
 """Loop and Scan of ONNX with a number of steps that is known: their body is read once per step, within the budget of the import."""
 
-from __future__ import annotations
-
 from ...error import OpNotImplemented
 from .. import budget
 from .. import op as relay

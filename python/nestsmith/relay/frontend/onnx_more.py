@@ -1,7 +1,5 @@
 """Operators of ONNX that models have in places: updates of weights, parts chosen by known conditions, caches, tables of ``ai.onnx.ml``."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .. import op as relay

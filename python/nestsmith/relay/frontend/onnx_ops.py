@@ -4,8 +4,6 @@ A converter gets a :class:`values.Node` and gives its results. `n.input(i)` is a
 be known while the model is read.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

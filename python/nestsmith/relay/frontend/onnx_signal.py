@@ -1,7 +1,5 @@
 """Operators of ONNX on signals: DFT and STFT. The last axis of a complex tensor holds its real and its imaginary part."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .. import op as relay

@@ -1,7 +1,5 @@
 """Models of Keras and TensorFlow, through the ONNX models that their own exporters make."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 

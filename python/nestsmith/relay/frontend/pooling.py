@@ -1,7 +1,5 @@
 """Places of the maxima of pools, and pools undone by them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

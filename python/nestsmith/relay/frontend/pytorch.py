@@ -4,8 +4,6 @@ What is read is an exported program (``torch.export``) as PyTorch's own operator
 as long as it depends on constants alone, and then PyTorch computes it; from where data of the model come in it is an expression.
 """
 
-from __future__ import annotations
-
 import io
 import operator
 import re

@@ -1,7 +1,5 @@
 """Products of quantised numbers, as ONNX defines them: integers less their zero points, summed in int32, scaled and rounded once."""
 
-from __future__ import annotations
-
 from .. import op as relay
 from . import common as c
 from .onnx_ops import CONVERTERS, _centred, _windows, converter

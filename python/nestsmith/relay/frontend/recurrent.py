@@ -1,7 +1,5 @@
 """Recurrent layers of ONNX as one step after the other: the number of steps is known."""
 
-from __future__ import annotations
-
 from .. import budget
 from .. import op as relay
 from . import common as c

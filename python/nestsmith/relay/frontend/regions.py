@@ -1,7 +1,5 @@
 """Parts of images at computed places: RoiAlign and deformable convolutions, of ONNX and of torchvision."""
 
-from __future__ import annotations
-
 import math
 
 from ...error import OpNotImplemented

@@ -1,7 +1,5 @@
 """Images read at computed positions: GridSample and RoiAlign's kin."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

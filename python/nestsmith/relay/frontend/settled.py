@@ -5,8 +5,6 @@ Values are known when a model is imported. The program is therefore exported onc
 that choose become the places of what they choose, and numbers that are read from tensors become numbers.
 """
 
-from __future__ import annotations
-
 import operator
 
 __all__ = ["settled"]

@@ -6,8 +6,6 @@ products with known factors, and transforms of length b (Cooley and Tukey 1965).
 convolution, for which a power of 2 will do (Bluestein 1970).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

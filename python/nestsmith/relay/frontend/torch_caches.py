@@ -5,8 +5,6 @@ caches, if it is asked to, and only with some kinds of layers. Here all of them 
 hold, the rest (classes, lengths, flags) is the structure, which a network is compiled for.
 """
 
-from __future__ import annotations
-
 import sys
 
 __all__ = ["register"]

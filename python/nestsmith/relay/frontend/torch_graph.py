@@ -1,8 +1,6 @@
 """Parts of a graph of PyTorch's (``torch.fx``) become networks. What cannot be imported is told node by node, so that the caller can leave
 it to PyTorch."""
 
-from __future__ import annotations
-
 import types
 
 from ...error import OpNotImplemented

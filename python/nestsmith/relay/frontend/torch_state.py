@@ -4,8 +4,6 @@
 A write to one of them must be seen by who reads the other.
 """
 
-from __future__ import annotations
-
 __all__ = ["held", "with_one_name", "without_prefix"]
 
 

@@ -5,8 +5,6 @@ computed with NumPy at once (:func:`folded`), by the same definitions as constan
 Concat, Reshape vanish while the model is read, and no converter has to know about them.
 """
 
-from __future__ import annotations
-
 import collections
 import math
 

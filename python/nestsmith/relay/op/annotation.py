@@ -1,7 +1,5 @@
 """Marks on values: where fusion ends, what is computed on which device, what is not stored. They do not change the value."""
 
-from __future__ import annotations
-
 from ... import topi
 from .registry import ELEMWISE, FOLLOW, OPAQUE, as_expr, call, register, tensor
 

@@ -1,7 +1,5 @@
 """Layouts, blocked ones too: capital letters are axes, ``16c`` is a block of axis C."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

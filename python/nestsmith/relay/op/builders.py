@@ -1,7 +1,5 @@
 """Builders of operators by name, and the attributes that they fill in."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

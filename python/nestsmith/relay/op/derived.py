@@ -1,7 +1,5 @@
 """Operators whose type is that of their definition: the tensors of :mod:`nestsmith.topi` are made of placeholders to know shape and type."""
 
-from __future__ import annotations
-
 from ... import te
 from ...topi.utils import get_const_tuple
 from ..ty import TensorType, TupleType

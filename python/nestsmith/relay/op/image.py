@@ -1,7 +1,5 @@
 """Image operators."""
 
-from __future__ import annotations
-
 from ... import check, topi
 from ...topi.image import METHODS, MODES, ROUNDINGS
 from ..expr import Constant

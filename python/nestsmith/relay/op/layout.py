@@ -10,8 +10,6 @@ it lies as the network says, a list with one entry per field for a tuple. `want`
 None. The rule answers with a :class:`Plan`, or None: "as the network says".
 """
 
-from __future__ import annotations
-
 import typing
 
 from ..ty import TensorType, TupleType

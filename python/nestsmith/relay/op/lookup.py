@@ -1,7 +1,5 @@
 """Operators that look elements up by indices: take, gather, one_hot, and the check of indices that come from data."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Operators that are a definition of :mod:`nestsmith.topi` each, and those that are made of others."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ... import check, topi

@@ -4,8 +4,6 @@ Attributes that the build and passes ask for: ``TOpPattern``, ``FTVMCompute`` (l
 ``FTVMAlterOpLayout`` (:func:`relay.transform.AlterOpLayout`). Others are kept for those who ask with ``get_attr``.
 """
 
-from __future__ import annotations
-
 import enum
 
 from ...nd import array

@@ -1,7 +1,5 @@
 """Operators whose elements depend on the order along an axis: running sums, sorting."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ... import check, topi

@@ -1,7 +1,5 @@
 """Operators that join tensors and cut them: concatenate, stack, split, slices."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ... import topi

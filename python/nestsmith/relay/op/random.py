@@ -1,7 +1,5 @@
 """Random numbers from a generator that is a value of the network: see :mod:`nestsmith.topi.random`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ... import check, topi

@@ -1,7 +1,5 @@
 """Reductions."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ... import topi

@@ -1,7 +1,5 @@
 """Operators that repeat elements: broadcast_to, tile, repeat."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ... import topi

@@ -1,7 +1,5 @@
 """Element-wise and broadcasting operators, comparisons, constants and casts."""
 
-from __future__ import annotations
-
 import math
 import typing
 

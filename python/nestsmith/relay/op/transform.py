@@ -1,7 +1,5 @@
 """Operators that leave all elements, in another shape or order: reshape, transpose, expand_dims, squeeze, reverse."""
 
-from __future__ import annotations
-
 import math
 import string
 

@@ -1,7 +1,5 @@
 """The generator of a DCGAN."""
 
-from __future__ import annotations
-
 from ..expr import Function, free_vars, var
 from ..op import nn, reshape, tanh
 from ..ty import TensorType

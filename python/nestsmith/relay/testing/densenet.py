@@ -1,8 +1,6 @@
 """DenseNet (NCHW), as the reference has it: the layers of a block are chained and the block's input is not
 concatenated."""
 
-from __future__ import annotations
-
 from ..expr import Function, free_vars, var
 from ..op import concatenate, nn
 from ..ty import TensorType

@@ -1,7 +1,5 @@
 """Parameter values of the test networks: reproducible, filled by the end of the parameter's name."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

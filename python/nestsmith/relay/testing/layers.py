@@ -1,7 +1,5 @@
 """Layers that create their own weight variables, named after the layer."""
 
-from __future__ import annotations
-
 from ..expr import var
 from ..op import nn
 

@@ -1,7 +1,5 @@
 """An unrolled LSTM: every iteration calls a cell function; the state goes through let-bound variables."""
 
-from __future__ import annotations
-
 from ..expr import Call, Function, Let, Tuple, TupleGetItem, Var, free_vars, var
 from ..op import add, multiply, sigmoid, split, tanh, zeros
 from ..ty import TensorType, TupleType

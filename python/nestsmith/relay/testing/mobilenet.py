@@ -1,7 +1,5 @@
 """MobileNet v1."""
 
-from __future__ import annotations
-
 from ..expr import Function, free_vars, var
 from ..op import nn
 from ..ty import TensorType

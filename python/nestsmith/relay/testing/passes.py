@@ -1,7 +1,5 @@
 """Applying passes to expressions, and values of networks of any types."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ... import nd

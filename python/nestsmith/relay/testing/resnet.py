@@ -1,7 +1,5 @@
 """ResNet, pre-activation form."""
 
-from __future__ import annotations
-
 from ... import check
 from ..expr import Function, free_vars, var
 from ..op import add, nn

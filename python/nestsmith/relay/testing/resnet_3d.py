@@ -1,7 +1,5 @@
 """ResNet over volumes. Batch normalisation always works on axis 1, whatever the layout: the reference network does."""
 
-from __future__ import annotations
-
 from ..expr import Function, free_vars, var
 from ..op import add, nn
 from ..ty import TensorType

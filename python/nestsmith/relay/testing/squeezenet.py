@@ -1,7 +1,5 @@
 """SqueezeNet 1.0 and 1.1 (NCHW)."""
 
-from __future__ import annotations
-
 from ..expr import Function, free_vars, var
 from ..op import concatenate, nn
 from ..ty import TensorType

@@ -1,7 +1,5 @@
 """An attribute of an operator for the time of a block."""
 
-from __future__ import annotations
-
 from ..op.op import get
 from ..op.op import register_attr as _register
 

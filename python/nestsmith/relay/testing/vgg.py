@@ -1,7 +1,5 @@
 """VGG (NCHW)."""
 
-from __future__ import annotations
-
 from ..expr import Function, free_vars, var
 from ..op import nn
 from ..ty import TensorType

@@ -7,8 +7,6 @@ comes from a convolution, a pool, ...) or not. Where a broadcasting operator mee
 lower rank, the latter gets leading axes of extent 1: [C] becomes [1, 1, 1, C].
 """
 
-from __future__ import annotations
-
 from ...target import Target
 from .. import op, schedules
 from .. import passes as _t

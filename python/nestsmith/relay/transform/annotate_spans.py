@@ -1,7 +1,5 @@
 """AnnotateSpans: every call knows where it stands in the text of the module."""
 
-from __future__ import annotations
-
 from .. import passes as _t
 from ..parser import parse
 

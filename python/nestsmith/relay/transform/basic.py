@@ -1,7 +1,5 @@
 """Small passes: InferType, RemoveUnusedFunctions, binding of parameters."""
 
-from __future__ import annotations
-
 import warnings
 
 from ... import check

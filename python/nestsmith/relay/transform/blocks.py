@@ -6,8 +6,6 @@ constants become [1, C/b, 1, 1, b]; everybody else gets NCHW back. So `layout_tr
 branches meet whose blocks differ.
 """
 
-from __future__ import annotations
-
 from .. import op
 from ..expr import Call, Function, Tuple, children, post_order, with_children
 from ..infer import infer_type

@@ -4,8 +4,6 @@ They compare every element's place with the indices (`topi.scatter_elements`). O
 an error, as in other lookups. The check is a kernel of its own, because a scatter reads each index many times.
 """
 
-from __future__ import annotations
-
 from .. import op
 from .. import passes as _t
 from ..expr import Call, rewrite

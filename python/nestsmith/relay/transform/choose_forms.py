@@ -6,8 +6,6 @@ FuseOps, for only there it is known what else a kernel computes, and whose measu
 weights, which Winograd's forms want transformed.
 """
 
-from __future__ import annotations
-
 from .. import passes as _t
 from ..expr import Call, Constant, Function, Var, bind, count_refs, is_primitive_call, post_order, rewrite
 from ..extract import structural_key

@@ -6,8 +6,6 @@ by side. A product of few rows reads every weight once, and how it lies does not
 in int32 stay: tensor cores read them along the sum.
 """
 
-from __future__ import annotations
-
 from ...numerics import is_byte_product
 from ...topi.util import prod
 from .. import op

@@ -6,8 +6,6 @@ branches. What follows in every branch element by element with arguments of chan
 too; at the end each branch takes its slice.
 """
 
-from __future__ import annotations
-
 import collections
 
 from .. import op as relay

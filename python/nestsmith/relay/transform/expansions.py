@@ -5,8 +5,6 @@ What lies between the two is several times as large as what goes in and what com
 a tile of it is made right before the windows read it (`csrc/search/chain.c`).
 """
 
-from __future__ import annotations
-
 from ..expr import Call, Constant, Var
 from ..op.nn.convolution import is_depthwise
 from .moves import static_shape

@@ -7,8 +7,6 @@ moves rounded values, or chooses from them (a relu, the highest of a window), is
 the network could round on its way (an input that is read as it comes, the result of a reduction) stay as they are.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...numerics import to_tf32

@@ -5,8 +5,6 @@ divide them, and those that do (8, 20, 40) leave lanes empty. With eight channel
 classes are taken out of the means, which are few.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from .. import op

@@ -4,8 +4,6 @@ Importers flatten NCHW: ``dense(reshape(layout_transform(x, "NHWC", "NCHW")), w)
 for the sake of the order of `w`'s columns, which can be changed once, at compile time: ``dense(reshape(x), w')``.
 """
 
-from __future__ import annotations
-
 from .. import op
 from .. import passes as _t
 from ..expr import Call, Constant, rewrite, with_children

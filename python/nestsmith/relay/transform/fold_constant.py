@@ -1,8 +1,6 @@
 """FoldConstant: operator calls whose arguments are all constants are evaluated with NumPy, in the graph's element
 type."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...numerics import is_float

@@ -8,8 +8,6 @@ when it has to pass an addition forward, whose other operand is divided by it). 
 computes the messages, the second rebuilds the graph and drops the multiplications.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ...numerics import is_float

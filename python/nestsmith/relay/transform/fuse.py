@@ -8,8 +8,6 @@ anchors
 of tuples. Finally every group becomes a function called with the group's external inputs.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,8 +1,6 @@
 """Inline: let-bindings and calls of functions of the network disappear, so that what follows sees one graph of
 operators."""
 
-from __future__ import annotations
-
 from .. import expr as rx
 from .. import passes as _t
 from ..infer import infer_module, infer_type

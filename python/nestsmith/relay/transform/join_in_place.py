@@ -5,8 +5,6 @@ stores its rows of channels in the memory of the whole, as far apart as the rows
 no program for it. The schedules of the kernels stay what they are.
 """
 
-from __future__ import annotations
-
 import math
 
 from ... import _core

@@ -6,8 +6,6 @@ the shape, or keeps the last axis and the other operands know no other, it moves
 ``reshape(add(dense(x, w), bias), (1, 128, 768))``.
 """
 
-from __future__ import annotations
-
 from .. import op
 from .. import passes as _t
 from ..expr import Call, rewrite, with_children

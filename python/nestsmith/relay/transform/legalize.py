@@ -1,7 +1,5 @@
 """Legalize: operators become what users registered for them. FastMath: functions become their fast approximations."""
 
-from __future__ import annotations
-
 from .. import op
 from .. import passes as _t
 from ..expr import Call, TupleWrapper, rewrite

@@ -6,8 +6,6 @@ some have 16 bits and others float32, it has 16 bits where casting those costs n
 made once. Sums are formed in float32 whatever the type of the result (:mod:`nestsmith.numerics`).
 """
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -5,8 +5,6 @@ Importers write attention as a product of matrices, then a chain of reshapes, tr
 chain of its own, which fusion then makes part of the reader.
 """
 
-from __future__ import annotations
-
 from .. import op
 from .. import passes as _t
 from ..expr import Call, children, rewrite, with_children

@@ -1,7 +1,5 @@
 """Forms of the same function: a let for every value (A-normal form), or a graph without lets."""
 
-from __future__ import annotations
-
 import collections
 
 from .. import passes as _t

@@ -1,8 +1,6 @@
 """Passes that replace operators by simpler ones: SimplifyInference, CanonicalizeCast, CanonicalizeOps, SimplifyExpr,
 EliminateCommonSubexpr."""
 
-from __future__ import annotations
-
 import math
 import re
 

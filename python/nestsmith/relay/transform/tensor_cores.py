@@ -9,8 +9,6 @@
 * Factors for TF32, of products of matrices too, are rounded to its 11 bits where they are made (:mod:`.factors`).
 """
 
-from __future__ import annotations
-
 import math
 
 from ...numerics import float32_mode, is_byte_product, is_float

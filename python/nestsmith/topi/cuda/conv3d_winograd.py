@@ -1,7 +1,5 @@
 """Winograd's form of 3-D convolutions: the size of its tiles."""
 
-from __future__ import annotations
-
 __all__: list[str] = []
 
 

@@ -1,7 +1,5 @@
 """Elements spread, batches of blocks and buffers: ``dilate``, ``batch_to_space_nd``, ``space_to_batch_nd``, ``fifo_buffer``."""
 
-from __future__ import annotations
-
 from ... import te, tir
 from ..transform import concatenate, pad, reshape, strided_slice, transpose
 from ..util import INJECTIVE, as_const_int, get_const_tuple, normal_axis, prod, tuple_of

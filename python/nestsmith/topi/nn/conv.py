@@ -1,7 +1,5 @@
 """Direct convolution of any rank and layout: one definition."""
 
-from __future__ import annotations
-
 from ... import te
 from ..elemwise import as_type
 from ..util import get_pads, sum_type, tuple_of

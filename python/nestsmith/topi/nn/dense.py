@@ -1,8 +1,6 @@
 """Matrix products. Both operands are converted to ``out_dtype`` (default: the type of the first one) before they are
 multiplied, 16-bit floats to float32."""
 
-from __future__ import annotations
-
 from ... import te
 from ..elemwise import as_type
 from ..util import sum_type

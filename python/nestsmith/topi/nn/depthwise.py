@@ -1,7 +1,5 @@
 """Depthwise convolution: every input channel has its own filters (``M`` of them, the channel multiplier)."""
 
-from __future__ import annotations
-
 from ... import te
 from ..elemwise import as_type
 from ..util import get_pad_tuple, get_pads, sum_type, tuple_of

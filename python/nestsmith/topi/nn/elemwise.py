@@ -1,7 +1,5 @@
 """Activations in their hand-written form, and small compositions used around convolutions."""
 
-from __future__ import annotations
-
 from ... import te, tir
 from .. import reduction
 from ..broadcast import binary

@@ -1,7 +1,5 @@
 """Local response normalisation."""
 
-from __future__ import annotations
-
 from ... import te, tir
 from ..broadcast import divide
 from ..elemwise import as_type

@@ -1,7 +1,5 @@
 """Enlarging maps, and blocks of channels to and from the spatial axes."""
 
-from __future__ import annotations
-
 from ... import te
 from ..image import resize2d, resize3d
 from ..util import INJECTIVE, get_const_int, in_layout, layout_axes

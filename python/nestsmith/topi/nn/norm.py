@@ -1,7 +1,5 @@
 """Normalisations by statistics of the data, and losses."""
 
-from __future__ import annotations
-
 from ... import te, tir
 from .. import reduction
 from ..broadcast import binary

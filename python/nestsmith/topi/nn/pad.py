@@ -1,7 +1,5 @@
 """Padding as convolutions do it, and by mirroring."""
 
-from __future__ import annotations
-
 from ... import te, tir
 from ..transform import mirrored
 from ..util import tuple_of

@@ -1,7 +1,5 @@
 """Pooling: windowed, adaptive and global, over any of the dimensions D, H, W of a layout."""
 
-from __future__ import annotations
-
 from ... import te, tir
 from ..naming import pool_name
 from ..transform import pad

@@ -1,7 +1,5 @@
 """Quantisation as it is simulated in float32: which type is meant is a number that is known at run time only."""
 
-from __future__ import annotations
-
 from ... import te, tir
 from ..util import as_const_int, normal_axis
 

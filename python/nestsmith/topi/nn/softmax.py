@@ -1,7 +1,5 @@
 """Softmax and its logarithm; of 16-bit floats they are formed in float32, and the result is rounded once."""
 
-from __future__ import annotations
-
 from ... import te
 from ..elemwise import as_type
 from ..math import fast_exp_of

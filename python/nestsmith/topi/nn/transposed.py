@@ -1,7 +1,5 @@
 """Transposed convolution: the data is spread by the strides, padded, and convolved with the flipped kernel."""
 
-from __future__ import annotations
-
 from ... import te, tir
 from ..elemwise import as_type
 from ..util import get_pads, in_layout, layout_axes, sum_type, tuple_of

@@ -1,7 +1,5 @@
 """Paddings and strides of windows, by TVM's names."""
 
-from __future__ import annotations
-
 from ..util import as_const_int, get_const_int, get_const_tuple, get_pad_tuple, get_pads, tuple_of
 
 __all__ = ["get_const_int", "get_const_tuple", "get_pad_tuple", "get_pad_tuple1d", "get_pad_tuple3d",

@@ -7,8 +7,6 @@ amplify rounding errors, so 16-bit floats are transformed, multiplied and, if th
 in float32.
 """
 
-from __future__ import annotations
-
 import struct
 from fractions import Fraction
 

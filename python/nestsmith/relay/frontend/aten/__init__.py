@@ -5,8 +5,6 @@ a row has `types` (:class:`promotion.Types`), its operands have been brought to 
 every result with the shape and the type that PyTorch computed.
 """
 
-from __future__ import annotations
-
 from . import choosing, elements, layers, linalg, moving, quantised, reductions, special
 from .pairs import PAIRS, Pair
 from .table import ATEN, aten

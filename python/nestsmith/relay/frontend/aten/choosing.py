@@ -1,7 +1,5 @@
 """What data choose: elements where a mask is true, rows of tables for bags, matrices for rows, bins, the most frequent values."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

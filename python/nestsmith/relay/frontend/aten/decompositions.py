@@ -1,7 +1,5 @@
 """Operators that are made of others: PyTorch's decompositions, and those that it lacks."""
 
-from __future__ import annotations
-
 __all__ = ["decompositions"]
 
 

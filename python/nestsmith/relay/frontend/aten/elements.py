@@ -1,7 +1,5 @@
 """Element by element: functions of one operand and of several."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

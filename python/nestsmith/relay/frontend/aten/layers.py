@@ -1,7 +1,5 @@
 """Layers of networks: products, windows, normalisations, resizing, recurrence."""
 
-from __future__ import annotations
-
 import math
 
 from ....error import OpNotImplemented

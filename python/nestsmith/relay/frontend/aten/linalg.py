@@ -4,8 +4,6 @@ so that the size of a network grows with the number of columns.
 Where PyTorch raises for a singular matrix, the result has infinities or NaN.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Data moved, not computed: shapes, parts, joints, and elements by index."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

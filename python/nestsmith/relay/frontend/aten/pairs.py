@@ -4,8 +4,6 @@ operator on complex tensors becomes operators on their parts.
 Converters of this table get what those of ``ATEN`` get, with a :class:`Pair` where PyTorch has a complex tensor.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

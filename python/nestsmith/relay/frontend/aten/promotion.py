@@ -7,8 +7,6 @@ float32 and rounds once. A number beside such a tensor is rounded to 16 bits fir
 others; the rows say what PyTorch does on a CPU, found by comparing bits.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

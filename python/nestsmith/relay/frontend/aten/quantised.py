@@ -1,7 +1,5 @@
 """Operators of models that PyTorch has quantised by export (PT2E): integers with scales and zero points, of tensors, channels or rows."""
 
-from __future__ import annotations
-
 from ... import op as relay
 from .. import common as c
 from ..values import array, rank_of, shape_of

@@ -1,7 +1,5 @@
 """Reductions, order, and what runs along an axis."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

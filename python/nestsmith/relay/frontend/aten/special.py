@@ -1,8 +1,6 @@
 """Special functions: of gamma, of errors, of Bessel. They are computed in float64, for which the series have terms enough, and rounded
 once; their sources stand beside them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The table of converters, and what they say of axes."""
 
-from __future__ import annotations
-
 import functools
 
 from ... import op as relay

@@ -1,7 +1,5 @@
 """Element by element and along one axis: relu and its kin, softmax, dropout (nothing at inference)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .... import topi

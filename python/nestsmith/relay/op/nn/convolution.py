@@ -1,7 +1,5 @@
 """Convolutions of one to three spatial axes, and the transposed one."""
 
-from __future__ import annotations
-
 from .... import topi
 from ...passes import PassContext
 from ...ty import Any, TensorType

@@ -1,7 +1,5 @@
 """Losses, transposed convolutions and pools of one and three dimensions, blocks of space, and what else topi defines for networks."""
 
-from __future__ import annotations
-
 from .... import check, topi
 from ...dims import scaled
 from ...expr import Tuple, const

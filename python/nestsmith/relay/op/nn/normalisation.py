@@ -1,7 +1,5 @@
 """A vector per channel: bias, batch, layer, instance and group normalisation, prelu; and normalisation of vectors."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .... import topi

@@ -1,7 +1,5 @@
 """Pools: over windows, to a given size, over whole maps."""
 
-from __future__ import annotations
-
 from .... import check, topi
 from ...ty import TensorType
 from ..blocks import layout_shape, parse_layout

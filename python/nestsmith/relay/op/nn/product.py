@@ -4,8 +4,6 @@
 weight (n, k), that is a second operand which is transposed and has no batch.
 """
 
-from __future__ import annotations
-
 from .... import topi
 from ....numerics import sum_type
 from ...passes import PassContext

@@ -1,7 +1,5 @@
 """Moving data: flattening, padding, enlarging, channel blocks to and from the spatial axes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .... import check, topi

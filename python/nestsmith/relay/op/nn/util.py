@@ -4,8 +4,6 @@ Paddings are stored with two values per spatial axis, all begin values first, th
 bottom, right); builders accept one number, one per axis, or both.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ....numerics import is_float

@@ -1,7 +1,5 @@
 """Winograd's convolution, split into a transform of the weight (done once, while building) and the rest."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .... import _core, topi
