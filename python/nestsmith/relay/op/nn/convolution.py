@@ -200,9 +200,12 @@ def _conv2d_blocked_loops(a, x, c, target):
 register("nn.contrib_conv2d_NCHWc", ANCHOR, _blocked_infer, colour=ALWAYS, loops=_conv2d_blocked_loops)
 
 
+def _conv2d_transpose_loops(a, x, c, target):
+    return topi.nn.conv2d_transpose(*_convolved(a, x, c), list(a.output_padding))
+
+
 register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True), layout=layout_rule, colour=ALWAYS,
-         loops=lambda a, x, c, target: topi.nn.conv2d_transpose(*_convolved(a, x, c), list(a.output_padding)),
-         ranked=True)  # fmt: skip
+         loops=_conv2d_transpose_loops, ranked=True)  # fmt: skip
 
 
 def _direct(dims, one, none, data_layout, kernel_layout, doc):
