@@ -57,8 +57,7 @@ class Expr:
     _type: Type | None
 
     def __init__(self):
-        self._type = None
-        self.span = None
+        self._type, self.span = None, None
 
     def __call__(self, *args):
         """A call of it, if it is a function."""
@@ -145,9 +144,7 @@ class Var(Expr):
 
     def __init__(self, name_hint, type_annotation=None):
         super().__init__()
-        self.name_hint = str(name_hint)
-        self.type_annotation = type_annotation
-        self._type = type_annotation
+        self.name_hint, self.type_annotation, self._type = str(name_hint), type_annotation, type_annotation
 
     @property
     def vid(self):
@@ -214,8 +211,7 @@ class Call(Expr):
 
     def __init__(self, op, args, attrs=None, type_args=None, span=None):
         super().__init__()
-        self.op = op
-        self.args = tuple(args)
+        self.op, self.args = op, tuple(args)
         for i, a in enumerate(self.args):
             if not isinstance(a, Expr):
                 raise TypeError(
@@ -223,8 +219,7 @@ class Call(Expr):
                     "expression (relay.const makes one of a number or array)"
                 )
         self.attrs = attrs if isinstance(attrs, Attrs) else Attrs(attrs or {})
-        self._type_args = type_args
-        self.span = span
+        self._type_args, self.span = type_args, span
 
     @property
     def type_args(self):
@@ -248,8 +243,7 @@ class Tuple(Expr):
 
     def __init__(self, fields, span=None):
         super().__init__()
-        self.fields = tuple(fields)
-        self.span = span
+        self.fields, self.span = tuple(fields), span
 
     def __len__(self):
         return len(self.fields)
@@ -265,17 +259,14 @@ class TupleGetItem(Expr):
 
     def __init__(self, tuple_value, index, span=None):
         super().__init__()
-        self.tuple_value = tuple_value
-        self.index = int(index)
-        self.span = span
+        self.tuple_value, self.index, self.span = tuple_value, int(index), span
 
 
 class TupleWrapper:
     """What a builder with several results returns: indexable and iterable; `astuple()` gives the expression."""
 
     def __init__(self, tuple_value, size):
-        self.tuple_value = tuple_value
-        self.size = size
+        self.tuple_value, self.size = tuple_value, size
 
     def astuple(self):
         return self.tuple_value
@@ -307,11 +298,8 @@ class Function(Expr):
                 raise TypeError(f"a function parameter must be a variable (relay.var), not {type(p).__name__}")
         if not isinstance(body, Expr):
             raise TypeError(f"the body of a function must be a relay expression, not {type(body).__name__}")
-        self.body = body
-        self.ret_type = ret_type
-        self.type_params = list(type_params or [])
-        self.attrs = Attrs.of(attrs)
-        self.span = span
+        self.body, self.ret_type, self.type_params = body, ret_type, list(type_params or [])
+        self.attrs, self.span = Attrs.of(attrs), span
 
     @property
     def is_primitive(self):
@@ -329,10 +317,7 @@ class Let(Expr):
 
     def __init__(self, variable, value, body, span=None):
         super().__init__()
-        self.var = variable
-        self.value = value
-        self.body = body
-        self.span = span
+        self.var, self.value, self.body, self.span = variable, value, body, span
 
 
 class If(Expr):
@@ -342,10 +327,7 @@ class If(Expr):
 
     def __init__(self, cond, true_branch, false_branch, span=None):
         super().__init__()
-        self.cond = cond
-        self.true_branch = true_branch
-        self.false_branch = false_branch
-        self.span = span
+        self.cond, self.true_branch, self.false_branch, self.span = cond, true_branch, false_branch, span
 
 
 class RefCreate(Expr):

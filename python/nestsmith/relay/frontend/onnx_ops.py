@@ -127,9 +127,7 @@ def _mean(n):
     return relay.divide(x, c.scalar(len(n.inputs), x))
 
 
-@converter("Pow")
-def _pow(n):
-    return c.power(*n.inputs)
+converter("Pow")(lambda n: c.power(*n.inputs))
 
 
 @converter("IsInf")
@@ -154,9 +152,7 @@ def _shrink(n):
     return relay.where(relay.less(x, s(-lambd)), relay.add(x, s(bias)), high)
 
 
-@converter("Gelu", "com.microsoft::Gelu")
-def _gelu(n):
-    return c.gelu(n.input(0), n.get("approximate", "none") == "tanh")
+converter("Gelu", "com.microsoft::Gelu")(lambda n: c.gelu(n.input(0), n.get("approximate", "none") == "tanh"))
 
 
 @converter("com.microsoft::FastGelu")
@@ -178,27 +174,15 @@ def _dropout(n):
     return [x, relay.full(array(True), shape_of(x), "bool")] if n.outputs > 1 else x
 
 
-@converter("Cast")
-def _cast(n):
-    return c.cast(n.input(0), n.get("to"))
-
-
-@converter("CastLike")
-def _cast_like(n):
-    return c.cast(n.input(0), dtype_of(n.input(1)))
+converter("Cast")(lambda n: c.cast(n.input(0), n.get("to")))
+converter("CastLike")(lambda n: c.cast(n.input(0), dtype_of(n.input(1))))
 
 
 # ---- products and windows ----
 
 
-@converter("MatMul")
-def _matmul(n):
-    return c.matmul(*n.inputs)
-
-
-@converter("MatMulInteger")
-def _matmul_integer(n):
-    return c.matmul(*(_centred(n, i, i + 2, -1 if i else -2) for i in (0, 1)))
+converter("MatMul")(lambda n: c.matmul(*n.inputs))
+converter("MatMulInteger")(lambda n: c.matmul(*(_centred(n, i, i + 2, -1 if i else -2) for i in (0, 1))))
 
 
 def _centred(n, i, zero, axis):
@@ -377,9 +361,7 @@ def _batch_norm_in_training(n):
     return [c.as_dtype(y, dtype_of(x)), follows(mean, mine), follows(var, spread)]
 
 
-@converter("InstanceNormalization")
-def _instance_norm(n):
-    return nn.instance_norm(*n.inputs, axis=1, epsilon=n.get("epsilon", 1e-5))
+converter("InstanceNormalization")(lambda n: nn.instance_norm(*n.inputs, axis=1, epsilon=n.get("epsilon", 1e-5)))
 
 
 @converter("GroupNormalization")
@@ -525,9 +507,7 @@ def _shape(n):
     return array(shape[slice(n.get("start", 0), n.get("end"))], "int64")
 
 
-@converter("Size")
-def _size(n):
-    return array(math.prod(shape_of(n.input(0))), "int64")
+converter("Size")(lambda n: array(math.prod(shape_of(n.input(0))), "int64"))
 
 
 @converter("Reshape")
@@ -620,9 +600,7 @@ def _expand(n):
     return c.expand(x, np.broadcast_shapes(shape_of(x), tuple(integers(n.array(1, "shape")))))
 
 
-@converter("Tile")
-def _tile(n):
-    return relay.tile(n.input(0), integers(n.array(1, "repeats")))
+converter("Tile")(lambda n: relay.tile(n.input(0), integers(n.array(1, "repeats"))))
 
 
 @converter("Pad")
@@ -648,9 +626,7 @@ def _gather(n):
     return c.gather(x, n.input(1), n.axis(0, rank_of(x)))
 
 
-@converter("GatherElements")
-def _gather_elements(n):
-    return c.gather_elements(n.input(0), n.input(1), n.axis(0, rank_of(n.input(0))))
+converter("GatherElements")(lambda n: c.gather_elements(n.input(0), n.input(1), n.axis(0, rank_of(n.input(0)))))
 
 
 @converter("GatherND")
@@ -743,9 +719,7 @@ def _trilu(n):
     return c.triangle(x, k, bool(n.get("upper", 1)))
 
 
-@converter("DepthToSpace")
-def _depth_to_space(n):
-    return nn.depth_to_space(n.input(0), n.get("blocksize"), mode=n.get("mode", "DCR"))
+converter("DepthToSpace")(lambda n: nn.depth_to_space(n.input(0), n.get("blocksize"), mode=n.get("mode", "DCR")))
 
 
 @converter("SpaceToDepth")
@@ -814,9 +788,7 @@ def _resize(n):
 # ---- whole blocks ----
 
 
-@converter("RNN", "LSTM", "GRU")
-def _recurrent(n):
-    return recurrent(n)
+converter("RNN", "LSTM", "GRU")(lambda n: recurrent(n))
 
 
 @converter("QuantizeLinear")
@@ -859,6 +831,4 @@ def _scaled(n):
     return x, lift(n.input(1)), lift(n.input(2))
 
 
-@converter("Einsum")
-def _einsum(n):
-    return einsum(n.get("equation"), n.inputs)
+converter("Einsum")(lambda n: einsum(n.get("equation"), n.inputs))

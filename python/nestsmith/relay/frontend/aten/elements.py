@@ -78,9 +78,7 @@ def _dropout(x, p, train):
     return x
 
 
-@aten("gelu", types=STEPS)
-def _gelu(x, approximate="none"):
-    return c.gelu(x, approximate == "tanh")
+aten("gelu", types=STEPS)(lambda x, approximate="none": c.gelu(x, approximate == "tanh"))
 
 
 @aten("elu", types=Types("x", "alpha scale input_scale", wide="alpha scale input_scale", steps=True))
@@ -91,14 +89,8 @@ def _elu(x, alpha=1.0, scale=1.0, input_scale=1.0):
     return relay.multiply(y, c.scalar(scale, y)) if scale != 1 else y
 
 
-@aten("celu", types=Types("x", "alpha", wide="alpha", steps=True))
-def _celu(x, alpha=1.0):
-    return c.activation("Celu", x, alpha)
-
-
-@aten("leaky_relu", types=Types("x", "slope", wide="slope"))
-def _leaky(x, slope=0.01):
-    return nn.leaky_relu(x, slope)
+aten("celu", types=Types("x", "alpha", wide="alpha", steps=True))(lambda x, alpha=1.0: c.activation("Celu", x, alpha))
+aten("leaky_relu", types=Types("x", "slope", wide="slope"))(lambda x, slope=0.01: nn.leaky_relu(x, slope))
 
 
 @aten("prelu", "_prelu_kernel")
@@ -118,14 +110,8 @@ def _rrelu(x, low=1 / 8, high=1 / 3, training=False):
     return relay.where(relay.less(x, c.scalar(0, x)), relay.multiply(x, c.scalar((low + high) / 2, x)), x)
 
 
-@aten("rrelu_with_noise")
-def _rrelu_beside_noise(x, noise, *given):
-    return _rrelu(x, *given)
-
-
-@aten("rrelu_with_noise_functional")
-def _rrelu_and_noise(x, noise, *given):
-    return [_rrelu(x, *given), noise]
+aten("rrelu_with_noise")(lambda x, noise, *given: _rrelu(x, *given))
+aten("rrelu_with_noise_functional")(lambda x, noise, *given: [_rrelu(x, *given), noise])
 
 
 @aten("hardtanh")
@@ -207,9 +193,7 @@ for _n in ("and", "or", "xor"):
     aten(f"bitwise_{_n}", f"__{_n}__", types=PAIR)(_bits(getattr(relay, f"logical_{_n}"), getattr(relay, f"bitwise_{_n}")))
 
 
-@aten("rsub")
-def _rsub(x, y, alpha=1):
-    return ATEN["aten::sub"](y, x, alpha)
+aten("rsub")(lambda x, y, alpha=1: ATEN["aten::sub"](y, x, alpha))
 
 
 @aten("div", "divide", "true_divide")
@@ -232,19 +216,9 @@ def _whole(x, y, rounding_mode):
 _whole_quotient, _cut_quotient = promoted(_whole, Types("x y", wide="y", steps=True)), promoted(_whole, PAIR)
 
 
-@aten("floor_divide")
-def _floor_divide(x, y):
-    return _div(x, y, "floor")
-
-
-@aten("remainder", types=Types("x y", steps=True))
-def _remainder(x, y):
-    return relay.floor_mod(x, y)
-
-
-@aten("fmod", types=Types("x y", steps=True))
-def _fmod(x, y):
-    return relay.mod(x, y)
+aten("floor_divide")(lambda x, y: _div(x, y, "floor"))
+aten("remainder", types=Types("x y", steps=True))(lambda x, y: relay.floor_mod(x, y))
+aten("fmod", types=Types("x y", steps=True))(lambda x, y: relay.mod(x, y))
 
 
 @aten("pow", types=Types("x y", steps=True, fits="y"))
@@ -299,14 +273,8 @@ def _bound(v, kind, side):
 _clamped = promoted(lambda x, min, max: c.clip(x, min, max), Types("x min max", fits="min max"))
 
 
-@aten("clamp_min")
-def _clamp_min(x, min):
-    return _clamp(x, min)
-
-
-@aten("clamp_max")
-def _clamp_max(x, max):
-    return _clamp(x, None, max)
+aten("clamp_min")(lambda x, min: _clamp(x, min))
+aten("clamp_max")(lambda x, max: _clamp(x, None, max))
 
 
 @aten("where")
@@ -357,14 +325,8 @@ def _to(x, dtype, *_, **__):
     return c.cast(x, dtype_of(dtype) if isinstance(dtype, Expr) else dtype)
 
 
-@aten("to.device")
-def _to_device(x, device, dtype, *_, **__):
-    return c.cast(x, dtype)
-
-
-@aten("to.dtype_layout", "_to_copy")
-def _to_layout(x, *_, dtype=None, **__):
-    return x if dtype is None else c.cast(x, dtype)
+aten("to.device")(lambda x, device, dtype, *_, **__: c.cast(x, dtype))
+aten("to.dtype_layout", "_to_copy")(lambda x, *_, dtype=None, **__: x if dtype is None else c.cast(x, dtype))
 
 
 def _times_log(log):
@@ -392,9 +354,7 @@ each(
 )
 
 
-@aten("ldexp", types=Types("x y", real=True, steps=True))
-def _ldexp(x, y):
-    return relay.multiply(x, relay.exp2(y))
+aten("ldexp", types=Types("x y", real=True, steps=True))(lambda x, y: relay.multiply(x, relay.exp2(y)))
 
 
 def _but_nan(f):

@@ -77,9 +77,7 @@ def _with_axes(x, places):
     return x
 
 
-@aten("outer")
-def _outer(a, b):
-    return ATEN["aten::mul"](relay.expand_dims(a, 1), relay.expand_dims(b, 0))
+aten("outer")(lambda a, b: ATEN["aten::mul"](relay.expand_dims(a, 1), relay.expand_dims(b, 0)))
 
 
 @aten("scaled_dot_product_attention")

@@ -268,9 +268,7 @@ def _cholesky_ex(a, upper=False, check_errors=False):
     return [_back(_turned(low) if upper else low, batch), _back(info, batch)]
 
 
-@aten("cholesky")
-def _cholesky_of(a, upper=False):
-    return _cholesky_ex(a, upper)[0]
+aten("cholesky")(lambda a, upper=False: _cholesky_ex(a, upper)[0])
 
 
 @aten("cholesky_solve")

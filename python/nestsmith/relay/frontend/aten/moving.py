@@ -55,14 +55,8 @@ def _transpose(x, a=0, b=1):
     return _permute(x, order)
 
 
-@aten("t", "numpy_T")
-def _t(x):
-    return _permute(x, range(rank_of(x))[::-1])
-
-
-@aten("unsqueeze")
-def _unsqueeze(x, dim):
-    return relay.expand_dims(x, dim % (rank_of(x) + 1))
+aten("t", "numpy_T")(lambda x: _permute(x, range(rank_of(x))[::-1]))
+aten("unsqueeze")(lambda x, dim: relay.expand_dims(x, dim % (rank_of(x) + 1)))
 
 
 @aten("squeeze")
@@ -78,14 +72,8 @@ def _expand(x, size, implicit=False):
     return c.expand(x, [n if s == -1 else s for n, s in zip(shape, size)])
 
 
-@aten("expand_as")
-def _expand_as(x, other):
-    return c.expand(x, shape_of(other))
-
-
-@aten("repeat", "tile")
-def _repeat(x, repeats):
-    return relay.tile(x, list(repeats))
+aten("expand_as")(lambda x, other: c.expand(x, shape_of(other)))
+aten("repeat", "tile")(lambda x, repeats: relay.tile(x, list(repeats)))
 
 
 @aten("repeat_interleave.self_int")
@@ -102,9 +90,7 @@ def _cat(tensors, dim=0):
     return relay.concatenate(tensors, dim) if len(tensors) > 1 else tensors[0]
 
 
-@aten("stack", types=_JOINED)
-def _stack(tensors, dim=0):
-    return relay.stack(tensors, dim)
+aten("stack", types=_JOINED)(lambda tensors, dim=0: relay.stack(tensors, dim))
 
 
 @aten("slice")
@@ -140,19 +126,9 @@ def _split(x, size, dim=0):
     return split_sizes(x, [min(size, extent - i) for i in range(0, extent, size)], dim)
 
 
-@aten("chunk")
-def _chunk(x, chunks, dim=0):
-    return _split(x, -(-shape_of(x)[dim] // chunks), dim)
-
-
-@aten("unbind")
-def _unbind(x, dim=0):
-    return [_select(x, dim, i) for i in range(shape_of(x)[dim])]
-
-
-@aten("diagonal", "linalg_diagonal")
-def _diagonal(x, offset=0, dim1=0, dim2=1):
-    return c.diagonal(x, offset, dim1, dim2)
+aten("chunk")(lambda x, chunks, dim=0: _split(x, -(-shape_of(x)[dim] // chunks), dim))
+aten("unbind")(lambda x, dim=0: [_select(x, dim, i) for i in range(shape_of(x)[dim])])
+aten("diagonal", "linalg_diagonal")(lambda x, offset=0, dim1=0, dim2=1: c.diagonal(x, offset, dim1, dim2))
 
 
 @aten("diagonal_scatter")
@@ -239,19 +215,9 @@ for _d in (1, 2, 3):
     aten(f"replication_pad{_d}d")(lambda x, pad: _pad(x, pad, "replicate"))
 
 
-@aten("pixel_shuffle")
-def _pixel_shuffle(x, factor):
-    return nn.depth_to_space(x, factor, mode="CRD")
-
-
-@aten("triu")
-def _triu(x, diagonal=0):
-    return c.triangle(x, diagonal, True)
-
-
-@aten("tril")
-def _tril(x, diagonal=0):
-    return c.triangle(x, diagonal, False)
+aten("pixel_shuffle")(lambda x, factor: nn.depth_to_space(x, factor, mode="CRD"))
+aten("triu")(lambda x, diagonal=0: c.triangle(x, diagonal, True))
+aten("tril")(lambda x, diagonal=0: c.triangle(x, diagonal, False))
 
 
 def _of_type(value, x):
@@ -264,22 +230,14 @@ def _fill(x, value):
     return c.expand(_of_type(value, x), shape_of(x))
 
 
-@aten("copy")
-def _copy(x, source, non_blocking=False):
-    return c.expand(c.cast(source, dtype_of(x)), shape_of(x))
-
-
-@aten("zero")
-def _zero(x):
-    return _fill(x, 0)
+aten("copy")(lambda x, source, non_blocking=False: c.expand(c.cast(source, dtype_of(x)), shape_of(x)))
+aten("zero")(lambda x: _fill(x, 0))
 
 
 # ---- by index ----
 
 
-@aten("embedding")
-def _embedding(weight, indices, *_):
-    return c.gather(weight, indices, 0, "embedding", from_end=False)
+aten("embedding")(lambda weight, indices, *_: c.gather(weight, indices, 0, "embedding", from_end=False))
 
 
 @aten("index_select")
@@ -288,9 +246,7 @@ def _index_select(x, dim, index):
     return c.gather(x, lifted(index), dim % rank_of(x), "index_select", from_end=False)
 
 
-@aten("take")
-def _take(x, index):
-    return c.gather(relay.reshape(x, (-1,)), index, 0, "take")
+aten("take")(lambda x, index: c.gather(relay.reshape(x, (-1,)), index, 0, "take"))
 
 
 @aten("gather")

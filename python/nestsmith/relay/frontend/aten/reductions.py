@@ -21,14 +21,8 @@ def _summed(x, dtype):
     return c.cast(x, dtype or kind)
 
 
-@aten("sum")
-def _sum(x, dim=None, keepdim=False, dtype=None):
-    return c.reduce("sum", _summed(x, dtype), listed(dim), keepdim)
-
-
-@aten("prod")
-def _prod(x, dim=None, keepdim=False, dtype=None):
-    return c.reduce("prod", _summed(x, dtype), listed(dim), keepdim)
+aten("sum")(lambda x, dim=None, keepdim=False, dtype=None: c.reduce("sum", _summed(x, dtype), listed(dim), keepdim))
+aten("prod")(lambda x, dim=None, keepdim=False, dtype=None: c.reduce("prod", _summed(x, dtype), listed(dim), keepdim))
 
 
 @aten("mean")
@@ -36,24 +30,10 @@ def _mean(x, dim=None, keepdim=False, dtype=None):
     return c.reduce("mean", c.cast(x, dtype or dtype_of(x)), listed(dim), keepdim)
 
 
-@aten("amax")
-def _amax(x, dim=None, keepdim=False):
-    return c.extreme("max", x, listed(dim), keepdim)
-
-
-@aten("amin")
-def _amin(x, dim=None, keepdim=False):
-    return c.extreme("min", x, listed(dim), keepdim)
-
-
-@aten("any")
-def _any(x, dim=None, keepdim=False):
-    return _of_bytes(x, c.reduce("any", c.cast(x, "bool"), listed(dim), keepdim))
-
-
-@aten("all")
-def _all(x, dim=None, keepdim=False):
-    return _of_bytes(x, c.reduce("all", c.cast(x, "bool"), listed(dim), keepdim))
+aten("amax")(lambda x, dim=None, keepdim=False: c.extreme("max", x, listed(dim), keepdim))
+aten("amin")(lambda x, dim=None, keepdim=False: c.extreme("min", x, listed(dim), keepdim))
+aten("any")(lambda x, dim=None, keepdim=False: _of_bytes(x, c.reduce("any", c.cast(x, "bool"), listed(dim), keepdim)))
+aten("all")(lambda x, dim=None, keepdim=False: _of_bytes(x, c.reduce("all", c.cast(x, "bool"), listed(dim), keepdim)))
 
 
 def _of_bytes(x, truth):
@@ -166,11 +146,7 @@ def _argsort(x, dim=-1, descending=False):
 
 
 aten("argsort.stable")(lambda x, stable, dim=-1, descending=False: _argsort(x, dim, descending))
-
-
-@aten("dist")
-def _dist(x, y, p=2):
-    return _norm(ATEN["aten::sub"](x, y), p)
+aten("dist")(lambda x, y, p=2: _norm(ATEN["aten::sub"](x, y), p))
 
 
 @aten("cdist", "_cdist_forward")
@@ -220,9 +196,7 @@ def _cumprod(x, dim, dtype=None):
     return relay.cumprod(x, dim % rank_of(x)) if rank_of(x) else x
 
 
-@aten("logcumsumexp")
-def _logcumsumexp(x, dim):
-    return relay.logcumsumexp(x, dim % rank_of(x)) if rank_of(x) else x
+aten("logcumsumexp")(lambda x, dim: relay.logcumsumexp(x, dim % rank_of(x)) if rank_of(x) else x)
 
 
 def _running_most(extreme):
