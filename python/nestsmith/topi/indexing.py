@@ -303,10 +303,8 @@ def strided_set(a, v, begin, end, strides=None):
 
     def inside(i, d):
         size = a.shape[d]
-        first = tir.Select(b[d] < 0, b[d] + size, b[d])
-        last = tir.Select(e[d] < 0, e[d] + size, e[d])
-        up = te.all(i >= first, i < last)
-        down = te.all(i <= te.min(first, size - 1), i > last)
+        first, last = tir.Select(b[d] < 0, b[d] + size, b[d]), tir.Select(e[d] < 0, e[d] + size, e[d])
+        up, down = te.all(i >= first, i < last), te.all(i <= te.min(first, size - 1), i > last)
         away = tir.Select(s[d] < 0, te.min(first, size - 1) - i, i - first)
         step = te.max(te.abs(s[d]), 1)
         hit = te.all(tir.Select(s[d] < 0, down, up), tir.EQ(te.truncmod(away, step), 0))

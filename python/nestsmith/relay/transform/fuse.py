@@ -57,8 +57,7 @@ def _pattern(call):
 
 
 def _index(body, params):
-    nodes = {}
-    order = []
+    nodes, order = {}, []
     for e in rx.post_order(body):
         n = nodes[id(e)] = _Node(len(order), e)
         order.append(n)
@@ -78,8 +77,7 @@ def _index(body, params):
                 extern(e.op)
             rt = e.checked_type
             for a in e.args:
-                edge = n.pattern
-                at = a.checked_type
+                edge, at = n.pattern, a.checked_type
                 if (edge == BROADCAST and isinstance(at, TensorType) and isinstance(rt, TensorType)
                     and at.shape == rt.shape):  # fmt: skip
                     edge = ELEMWISE

@@ -87,8 +87,7 @@ def _adaptive(data, output_size, pool_type, dims):
         out = []
         for a, o in zip(dims, sizes):
             size = data.shape[a]
-            start = te.indexdiv(ax[a] * size, o)
-            stop = te.indexdiv((ax[a] + 1) * size, o)
+            start, stop = te.indexdiv(ax[a] * size, o), te.indexdiv((ax[a] + 1) * size, o)
             end = tir.Select(tir.EQ(te.indexmod((ax[a] + 1) * size, o), 0), stop, stop + 1)
             out.append((start, end - start))
         return out

@@ -38,8 +38,7 @@ def softmax_common(x, axis, use_fast_exp):
     """:func:`softmax` or :func:`fast_softmax`."""
     a, rest, put, drop = _parts(x, axis)
     dtype, x = x.dtype, as_type(x, sum_type(x.dtype))
-    k1 = te.reduce_axis((0, x.shape[a]), "k")
-    k2 = te.reduce_axis((0, x.shape[a]), "k")
+    k1, k2 = te.reduce_axis((0, x.shape[a]), "k"), te.reduce_axis((0, x.shape[a]), "k")
     with te.tag_scope("softmax_output"):
         most = te.compute(rest, lambda *i: te.max(x(*put(i, k1)), axis=k1), name="T_softmax_maxelem")
         exp = fast_exp_of if use_fast_exp and x.dtype == "float32" else te.exp
@@ -53,8 +52,7 @@ def log_softmax(x, axis=-1):
     """Logarithm of :func:`softmax`."""
     a, rest, put, drop = _parts(x, axis)
     dtype, x = x.dtype, as_type(x, sum_type(x.dtype))
-    k1 = te.reduce_axis((0, x.shape[a]), "k")
-    k2 = te.reduce_axis((0, x.shape[a]), "k")
+    k1, k2 = te.reduce_axis((0, x.shape[a]), "k"), te.reduce_axis((0, x.shape[a]), "k")
     with te.tag_scope("log_softmax_output"):
         most = te.compute(rest, lambda *i: te.max(x(*put(i, k1)), axis=k1), name="T_softmax_maxelem")
         total = te.compute(rest, lambda *i: te.sum(te.exp(x(*put(i, k2)) - most(*i)), axis=k2))

@@ -70,8 +70,7 @@ def expand_to(vec, rank, axis):
 
 def _batch_norm_apart(call):
     data, gamma, beta, mean, variance = call.args
-    a = call.attrs
-    t = data.checked_type
+    a, t = call.attrs, data.checked_type
     scale = divide(const(1.0, t.dtype), sqrt(add(variance, const(a.epsilon, t.dtype))))
     if a.scale:
         scale = multiply(scale, gamma)
