@@ -361,7 +361,9 @@ def _batch_norm_in_training(n):
     return [c.as_dtype(y, dtype_of(x)), follows(mean, mine), follows(var, spread)]
 
 
-converter("InstanceNormalization")(lambda n: nn.instance_norm(*n.inputs, axis=1, epsilon=n.get("epsilon", 1e-5)))
+@converter("InstanceNormalization")
+def _instance_norm(n):
+    return nn.instance_norm(*n.inputs, axis=1, epsilon=n.get("epsilon", 1e-5))
 
 
 @converter("GroupNormalization")
