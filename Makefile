@@ -11,8 +11,8 @@ WARN := -std=c11 -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wform
 RUNNER_MAIN := csrc/runner/main.c
 SRC := $(sort $(filter-out csrc/py/% $(RUNNER_MAIN),$(wildcard csrc/*/*.c)))
 PYSRC := $(sort $(wildcard csrc/py/*.c))
-DEPS_CFLAGS := $(shell pkg-config --cflags libcjson openblas 2>/dev/null)
-DEPS_LIBS := $(shell pkg-config --libs libcjson openblas 2>/dev/null) -ldl -lpthread -lm
+DEPS_CFLAGS := $(shell pkg-config --cflags libcjson 2>/dev/null)
+DEPS_LIBS := $(shell pkg-config --libs libcjson 2>/dev/null) -ldl -lpthread -lm
 CFLAGS := $(WARN) -O2 -g -fPIC -fvisibility=hidden -D_GNU_SOURCE -Icsrc $(DEPS_CFLAGS)
 # `make ext LTO=1`: optimised across files, as wheels are (setup.py). Searching takes a tenth to a quarter less processor time,
 # linking half a minute more; the objects have a folder of their own.
@@ -120,12 +120,18 @@ notebooks:
 	@$(MAKE) --no-print-directory -s -j2 ext
 	$(PY) docs/execute.py
 
+# Wheels for x86-64 and aarch64, in dist/
+wheel:
+	@VENV="$(VENV)" .ci/wheel
+.PHONY: wheel
+
 # ---- building ----
 ext: $(EXT)
-ifneq ($(shell pkg-config --exists libcjson openblas 2>/dev/null && echo yes),yes)
+NEED_CJSON ?= $(shell pkg-config --exists libcjson 2>/dev/null || echo yes)
+ifneq ($(NEED_CJSON),)
 $(OBJ): | need
 need:
-	@echo "cJSON or OpenBLAS is missing: apt-get install libcjson-dev libopenblas-dev pkg-config"; exit 1
+	@echo "cJSON is missing: apt-get install libcjson-dev pkg-config"; exit 1
 .PHONY: need
 endif
 lib: $(BUILD)/libnestsmith.a

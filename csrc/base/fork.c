@@ -14,6 +14,7 @@
 #include "base/base.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,17 +41,20 @@ static void in_child(void) { /* the only thread; what it may call is what a sign
   atomic_fetch_add(&count, 1);
 }
 
-__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before, in_parent, in_child); }
-
 /* The end of the process is a fork of a kind: libraries take themselves apart while other threads are at work. OpenBLAS tells its
  * threads to end and waits for them, and one that is given a product after that is never told again. So the gate is closed for
- * good; the destructor of who needs a library runs before the library's own. Threads that are held up end with the process. */
-__attribute__((destructor)) static void last(void) {
+ * good. What is registered with atexit runs before libraries end. Threads that are held up end with the process. */
+static void last(void) {
   enum { SECONDS = 2 }; /* what is held is short; a thread that was ended within would be waited for */
   struct timespec until;
   if (clock_gettime(CLOCK_REALTIME, &until) != 0) return;
   until.tv_sec += SECONDS;
   pthread_rwlock_timedwrlock(&gate, &until);
+}
+
+__attribute__((constructor)) static void watch_forks(void) {
+  pthread_atfork(before, in_parent, in_child);
+  atexit(last);
 }
 
 int fork_count(void) { return atomic_load_explicit(&count, memory_order_relaxed); }

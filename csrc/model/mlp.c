@@ -4,23 +4,15 @@
  *   p  = sum of h2            over the rows of a state
  *   u1 = p + relu(p W3 + b3)  u2 = u1 + relu(u1 W4 + b4)  s = u2 w5 + b5
  *
- * All matrices are row-major and every product is one call of BLAS over the whole batch; the rows of a state lie next
+ * All matrices are row-major and every product is one call (product.h) over the whole batch; the rows of a state lie next
  * to each other, so the sum is a single pass. Training is Adam on the rank loss, with warm-up, a cosine to zero and a
  * clipped gradient norm. A test compiles this file with MLP_DOUBLE to compare gradients with differences.
  */
 #include "model/file.h"
-#include <cblas.h>
+#include "model/product.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef MLP_DOUBLE
-typedef double Real;
-#define GEMM cblas_dgemm
-#else
-typedef float Real;
-#define GEMM cblas_sgemm
-#endif
 
 enum { LAYERS = 5 };
 typedef struct {
@@ -49,21 +41,6 @@ int mlp_entries(const Mlp *m) { return m->n_feat; }
 int mlp_rules(const Mlp *m) { return m->rules; }
 void mlp_set_rules(Mlp *m, int rules) { m->rules = rules; }
 
-/* c (m x n) += a (m x k) b (k x n); ta, tb: that factor is stored transposed. BLAS has locks of its own, which a fork in
- * the midst of a product would leave locked in the child. */
-static void add_product(bool ta, bool tb, int m, int n, int k, const Real *a, const Real *b, Real *c) {
-  fork_hold();
-  GEMM(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, 1, a, ta ? m : k, b,
-       tb ? k : n, 1, c, n);
-  fork_release();
-}
-
-static void blas_threads(int n) {
-  fork_hold();
-  openblas_set_num_threads(n > 0 ? n : 1);
-  fork_release();
-}
-
 /* ---- layers ---- */
 static void make_layers(Mlp *m) {
   int32_t h = m->hidden, at = 0;
@@ -81,7 +58,7 @@ static void dense(const Mlp *m, int l, int32_t n, const Real *in, Real *out, boo
   const Layer *y = &m->layer[l];
   const Real *b = m->param + y->b;
   for (int i = 0; i < n; i++) memcpy(out + (size_t)i * (size_t)y->out, b, sizeof *b * (size_t)y->out);
-  if (n > 0 && y->in > 0) add_product(false, false, n, y->out, y->in, in, m->param + y->w, out);
+  if (n > 0 && y->in > 0) product_add(false, false, n, y->out, y->in, in, m->param + y->w, out);
   if (!relu) return;
   for (size_t i = 0; i < (size_t)n * (size_t)y->out; i++) out[i] = out[i] > 0 ? out[i] : 0;
 }
@@ -110,10 +87,10 @@ static void forward(const Mlp *m, const Work *k) {
 static void dense_back(const Mlp *m, int l, int32_t n, const Real *in, const Real *t, Real *din, Real *grad) {
   const Layer *y = &m->layer[l];
   if (n == 0 || y->in == 0) return;
-  add_product(true, false, y->in, y->out, n, in, t, grad + y->w);
+  product_add(true, false, y->in, y->out, n, in, t, grad + y->w);
   for (int i = 0; i < n; i++)
     for (int j = 0; j < y->out; j++) grad[y->b + j] += t[(size_t)i * (size_t)y->out + (size_t)j];
-  if (din) add_product(false, true, n, y->in, y->out, t, m->param + y->w, din);
+  if (din) product_add(false, true, n, y->in, y->out, t, m->param + y->w, din);
 }
 
 static void masked(Real *out, const Real *grad, const Real *value, size_t n) {
@@ -372,7 +349,7 @@ Mlp *mlp_train(Arena *a, const FeatBatch *b, const MlpParams *p, uint64_t seed, 
   Rng batches, pairs;
   rng_seed(&batches, seed ^ 0x62617463u);
   rng_seed(&pairs, seed ^ 0x70616972u);
-  blas_threads(p->threads);
+  product_threads(p->threads);
   int n = w.n_order, per_pass = (n + p->batch - 1) / p->batch, size = per_pass > 0 ? (n + per_pass - 1) / per_pass : 0;
   double warm = 0.05 * p->steps;
   for (int step = 0, at = n; step < p->steps && n > 1; step++) {
@@ -386,7 +363,7 @@ Mlp *mlp_train(Arena *a, const FeatBatch *b, const MlpParams *p, uint64_t seed, 
     at += size;
     err_poll(arena_err(a));
   }
-  blas_threads(1); /* scores are asked for by many threads, a state at a time */
+  product_threads(1); /* scores are asked for by many threads, a state at a time */
   return m;
 }
 

@@ -50,7 +50,7 @@ static bool class_new(PyObject *m, const PyClass *c) {
   if (ok && c->type)
     *c->type = t;
   else
-    Py_XDECREF(t);
+    Py_XDECREF((PyObject *)t);
   return ok;
 }
 
@@ -65,6 +65,15 @@ static int module_exec(PyObject *m) {
   for (int i = 0; i < NS_COUNT(INITS); i++)
     if (INITS[i](m) < 0) return -1;
   return 0;
+}
+
+const char *py_type_name(PyTypeObject *t, char *to, size_t n) {
+  PyObject *name = PyType_GetName(t), *type, *value, *trace;
+  const char *s = name ? py_utf8(name) : NULL;
+  snprintf(to, n, "%s", s ? s : "?");
+  Py_XDECREF(name);
+  if (!s) PyErr_Fetch(&type, &value, &trace), PY_DROP(type, value, trace);
+  return to;
 }
 
 PyObject *py_text(const char *s) { return PyUnicode_DecodeUTF8(s, (Py_ssize_t)strlen(s), "replace"); }
@@ -103,9 +112,9 @@ void py_put(PyObject **seq, Py_ssize_t i, PyObject *item) {
   if (!item)
     Py_CLEAR(*seq);
   else if (PyList_Check(*seq))
-    PyList_SET_ITEM(*seq, i, item);
+    PyList_SetItem(*seq, i, item);
   else
-    PyTuple_SET_ITEM(*seq, i, item);
+    PyTuple_SetItem(*seq, i, item);
 }
 
 void py_put_key(PyObject **dict, const char *key, PyObject *item) {
@@ -119,7 +128,7 @@ void py_drop(int n, void *const *o) {
 
 void py_free_object(PyObject *o) {
   PyTypeObject *t = Py_TYPE(o);
-  t->tp_free(o);
+  ((freefunc)(uintptr_t)PyType_GetSlot(t, Py_tp_free))(o);
   Py_DECREF(t);
 }
 

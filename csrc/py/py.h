@@ -4,7 +4,11 @@
 #ifndef NS_PY_H
 #define NS_PY_H
 #define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000 /* CPython's stable ABI: one binary serves 3.11 and all later versions */
 #include <Python.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include "base/machine.h"
 #include "te/te.h"
 #include "base/limits.h"
@@ -22,6 +26,21 @@ PyObject *PyUnicode_FromFormat(const char *fmt, ...) NS_PRINTF(1, 2);
 #define PY_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 /* The names for PyArg_ParseTupleAndKeywords: PY_NAMES("dag", "steps") */
 #define PY_NAMES(...) ((char *[]){__VA_ARGS__, NULL})
+/* What the stable ABI lacks of macros and short names. */
+static inline PyObject *py_item(PyObject *seq, Py_ssize_t i) { /* of what PySequence_Fast returned; borrowed */
+  return PyList_Check(seq) ? PyList_GetItem(seq, i) : PyTuple_GetItem(seq, i);
+}
+static inline const char *py_utf8(PyObject *text) { return PyUnicode_AsUTF8AndSize(text, NULL); }
+static inline PyObject *py_call1(PyObject *f, PyObject *x) { return PyObject_CallFunctionObjArgs(f, x, NULL); }
+#define PY_SET(place, value) /* drops what was there last: its end may run Python */                                       \
+  do {                                                                                                                 \
+    PyObject *py_old = (PyObject *)(place);                                                                            \
+    (place) = (value);                                                                                                 \
+    Py_XDECREF(py_old);                                                                                                \
+  } while (0)
+enum { PY_NAME_ROOM = 80 };
+const char *py_type_name(PyTypeObject *t, char *to, size_t n); /* its name without the module, in to */
+#define PY_TYPE_NAME(o) py_type_name(Py_TYPE(o), (char[PY_NAME_ROOM]){0}, PY_NAME_ROOM)
 /* One statement without the interpreter lock: it touches nothing of Python's and nothing that another thread may change. */
 #define PY_UNLOCKED(...)                                                                                                 \
   do {                                                                                                                 \

@@ -41,7 +41,7 @@ static bool one_fact(PyObject *o, Fact *f) {
   if (!PyArg_ParseTuple(o, "OOO", &v, &a, &b)) return false;
   if (v != Py_None) {
     if (!PyObject_TypeCheck(v, PyVar_Type)) {
-      PyErr_Format(PyExc_TypeError, "a fact is about a variable, not %s", Py_TYPE(v)->tp_name);
+      PyErr_Format(PyExc_TypeError, "a fact is about a variable, not %s", PY_TYPE_NAME(v));
       return false;
     }
     f->var = ir_node(SES, ((PyExpr *)v)->id)->sym;
@@ -53,11 +53,11 @@ static bool one_fact(PyObject *o, Fact *f) {
 static bool read_question(PyObject *args, Question *q) {
   PyObject *facts;
   if (!PyArg_ParseTuple(args, "O&O!", py_expr_arg, &q->e, &PyTuple_Type, &facts)) return false;
-  q->n = (int)PyTuple_GET_SIZE(facts);
+  q->n = (int)PyTuple_Size(facts);
   q->fact = py_calloc(q->n + 1, sizeof *q->fact);
   if (!q->fact) return false;
   for (int i = 0; i < q->n; i++)
-    if (!one_fact(PyTuple_GET_ITEM(facts, i), q->fact + i)) return false;
+    if (!one_fact(PyTuple_GetItem(facts, i), q->fact + i)) return false;
   return true;
 }
 

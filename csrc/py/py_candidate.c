@@ -5,9 +5,9 @@
 PyTypeObject *PyCandidate_Type;
 
 PyObject *py_candidate_new(PyDag *dag, PyObject *task_box, Candidate *c) {
-  PyCandidate *p = (PyCandidate *)PyCandidate_Type->tp_alloc(PyCandidate_Type, 0);
+  PyCandidate *p = (PyCandidate *)PyType_GenericAlloc(PyCandidate_Type, 0);
   if (!p) return cand_free(c), NULL;
-  p->dag = (PyDag *)Py_NewRef(dag);
+  p->dag = (PyDag *)Py_NewRef((PyObject *)dag);
   p->task_box = Py_NewRef(task_box);
   p->c = c;
   return (PyObject *)p;
@@ -48,7 +48,7 @@ static void do_make(void *arg) {
 }
 /* Of steps that a log holds: they may be anything. */
 static const Candidate *of_text(PyObject *o, Make *x, Candidate **own) {
-  if (!(x->text = PyUnicode_AsUTF8(o))) return NULL;
+  if (!(x->text = py_utf8(o))) return NULL;
   ErrCode code = py_free(&x->err, do_make, x);
   arena_free(x->a);
   if (code != NS_OK) return cand_free(x->out), py_raise(&x->err, code), NULL;

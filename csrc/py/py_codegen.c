@@ -34,18 +34,18 @@ static bool arrays_get(PyObject *list, const IrCtx *c, const TeDag *d, Arrays *a
   a->n = 0;
   PyObject *seq = PySequence_Fast(list, "arrays must be a sequence");
   if (!seq) return false;
-  if (PySequence_Fast_GET_SIZE(seq) != d->n_tensors || d->n_tensors > 64) {
+  if (PySequence_Size(seq) != d->n_tensors || d->n_tensors > 64) {
     PyErr_Format(PyExc_ValueError,
                  "%d arrays are needed, one per tensor of the DAG (inputs and outputs), but %zd were given",
-                 d->n_tensors, PySequence_Fast_GET_SIZE(seq));
+                 d->n_tensors, PySequence_Size(seq));
     Py_DECREF(seq);
     return false;
   }
   for (int i = 0; i < d->n_tensors; i++) {
     const IrTensor *t = ir_tensor(c, d->tensor[i]);
     bool out = te_op_of(c, d->tensor[i])->kind == TE_COMPUTE;
-    if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(seq, i), &a->at[i],
-                           PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (out ? PyBUF_WRITABLE : 0)) < 0)
+    if (PyObject_GetBuffer(py_item(seq, i), &a->at[i], PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (out ? PyBUF_WRITABLE : 0)) <
+        0)
       goto fail;
     a->n = i + 1;
     a->data[i] = a->at[i].buf;

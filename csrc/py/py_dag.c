@@ -50,8 +50,8 @@ static PyObject *dag_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
     return NULL;
   PyObject *list = PySequence_List(seq);
   if (!list) return NULL;
-  Py_ssize_t n = PyList_GET_SIZE(list), n_order = order == Py_None ? 0 : PyList_GET_SIZE(order);
-  PyDag *d = (PyDag *)type->tp_alloc(type, 0);
+  Py_ssize_t n = PyList_Size(list), n_order = order == Py_None ? 0 : PyList_Size(order);
+  PyDag *d = (PyDag *)PyType_GenericAlloc(type, 0);
   TensorId *ids = py_array(FIELD_TENSOR, list), *stages = n_order ? py_array(FIELD_TENSOR, order) : NULL;
   bool ok = d && ids && (stages || !n_order);
   if (d)
@@ -111,11 +111,11 @@ static PyObject *dag_key(PyObject *o, PyObject *Py_UNUSED(u)) {
 static PyObject *dag_str(PyObject *o) {
   PyObject *full = text_with((PyDag *)o, do_text, &(Text){.simple = false});
   PyObject *nl = PyUnicode_FromString("\n"), *lines = full && nl ? PyUnicode_Split(full, nl, -1) : NULL, *r = NULL;
-  Py_ssize_t n = lines ? PyList_GET_SIZE(lines) : 0;
+  Py_ssize_t n = lines ? PyList_Size(lines) : 0;
   bool ok = lines != NULL;
   for (Py_ssize_t i = 0; ok && i < n; i++) {
-    PyObject *line = PyList_GET_ITEM(lines, i);
-    Py_ssize_t len = PyUnicode_GET_LENGTH(line);
+    PyObject *line = PyList_GetItem(lines, i);
+    Py_ssize_t len = PyUnicode_GetLength(line);
     if (len <= MAX_LINE) continue;
     PyObject *head = PyUnicode_Substring(line, 0, HALF_LINE), *tail = PyUnicode_Substring(line, len - HALF_LINE, len);
     PyObject *cut = head && tail ? py_text_objects("%U ..(OMITTED).. %U", head, tail) : NULL;
@@ -177,8 +177,8 @@ static PyObject *dag_hold(PyObject *o, PyObject *facts) {
   PyDag *d = (PyDag *)o;
   PyObject *list = PySequence_List(facts), *none = list ? PyList_New(0) : NULL;
   if (!none) return Py_XDECREF(list), NULL;
-  Py_SETREF(d->tensors, list);
-  Py_SETREF(d->ops, none);
+  PY_SET(d->tensors, list);
+  PY_SET(d->ops, none);
   Py_RETURN_NONE;
 }
 static PyObject *dag_get(PyObject *o, void *what) {

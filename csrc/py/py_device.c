@@ -51,7 +51,7 @@ ERR_BODY(open_body, Open *o, o->d->dev = dev_open(&o->d->err, (DevType)o->type, 
 static PyObject *device_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   Open o = {0};
   if (!PyArg_ParseTupleAndKeywords(args, kw, "ii", PY_NAMES("device_type", "device_id"), &o.type, &o.id)) return NULL;
-  PyDevice *d = (PyDevice *)t->tp_alloc(t, 0);
+  PyDevice *d = (PyDevice *)PyType_GenericAlloc(t, 0);
   if (!d) return NULL;
   err_init(&d->err);
   pthread_mutex_init(&d->lock, NULL);
@@ -120,7 +120,7 @@ typedef struct {
 ERR_BODY(alloc_body, Mem *x, x->b->ptr = dev_alloc(x->b->dev->dev, x->n))
 
 static PyBuffer *buffer_make(PyDevice *d, size_t n) {
-  PyBuffer *b = (PyBuffer *)PyBuffer_Type->tp_alloc(PyBuffer_Type, 0);
+  PyBuffer *b = (PyBuffer *)PyType_GenericAlloc(PyBuffer_Type, 0);
   if (!b) return NULL;
   b->dev = (PyDevice *)Py_NewRef((PyObject *)d);
   b->bytes = n;
@@ -145,7 +145,7 @@ static void buffer_dealloc(PyObject *o) {
     shared_release(b->shared);
   else if (b->ptr)
     py_dev_quietly(b->dev, free_body, b);
-  Py_XDECREF(b->dev);
+  Py_XDECREF((PyObject *)b->dev);
   py_free_object(o);
 }
 
@@ -176,7 +176,7 @@ static PyObject *buffer_download(PyObject *o, PyObject *arg) {
 static PyObject *buffer_copy_from(PyObject *o, PyObject *arg) {
   PyBuffer *b = (PyBuffer *)o, *s = (PyBuffer *)arg;
   if (!PyObject_TypeCheck(arg, PyBuffer_Type))
-    return PyErr_Format(PyExc_TypeError, "expected a Buffer, not %s", Py_TYPE(arg)->tp_name);
+    return PyErr_Format(PyExc_TypeError, "expected a Buffer, not %s", PY_TYPE_NAME(arg));
   if (s->bytes != b->bytes || s->dev != b->dev)
     return PyErr_Format(PyExc_ValueError, "can only copy %zu bytes on the same device, not %zu bytes", b->bytes,
                         s->bytes);
@@ -251,7 +251,7 @@ static PyObject *buffer_dlpack(PyObject *o, PyObject *args) {
   PyObject *shape;
   int code, bits;
   if (!PyArg_ParseTuple(args, "O!ii", &PyTuple_Type, &shape, &code, &bits)) return NULL;
-  Py_ssize_t n = PyTuple_GET_SIZE(shape);
+  Py_ssize_t n = PyTuple_Size(shape);
   DLManagedTensor *t = calloc(1, sizeof *t + (size_t)(2 * n + 1) * sizeof(int64_t));
   if (!t) return PyErr_NoMemory();
   t->t.shape = (int64_t *)(t + 1);
@@ -313,7 +313,7 @@ static PyObject *fn_from_dlpack(PyObject *Py_UNUSED(self), PyObject *args) {
   if (!shape) return NULL;
   PyBuffer *b = py_dev_call(d, sync_all_body, d) ? buffer_make(d, (size_t)n) : NULL;
   if (!b || PyCapsule_SetName(cap, "used_dltensor") < 0) {
-    Py_XDECREF(b);
+    Py_XDECREF((PyObject *)b);
     Py_DECREF(shape);
     return NULL;
   }
@@ -343,7 +343,7 @@ static PyObject *device_load(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "y#s", &bin, &n, &x.manifest)) return NULL;
   x.binary = bin;
   x.n = (size_t)n;
-  x.m = (PyDevModule *)PyDevModule_Type->tp_alloc(PyDevModule_Type, 0);
+  x.m = (PyDevModule *)PyType_GenericAlloc(PyDevModule_Type, 0);
   if (!x.m) return NULL;
   x.m->dev = (PyDevice *)Py_NewRef(o);
   if (!py_dev_call(x.m->dev, load_body, &x)) Py_CLEAR(x.m);
@@ -354,7 +354,7 @@ static void unload_body(void *m) { dev_unload(((PyDevModule *)m)->mod); }
 static void devmodule_dealloc(PyObject *o) {
   PyDevModule *m = (PyDevModule *)o;
   if (m->mod) py_dev_quietly(m->dev, unload_body, m);
-  Py_XDECREF(m->dev);
+  Py_XDECREF((PyObject *)m->dev);
   py_free_object(o);
 }
 
@@ -371,15 +371,15 @@ static bool collect(PyDevModule *m, PyObject *list, Call *c) {
   const Manifest *man = dev_manifest(m->mod);
   PyObject *seq = PySequence_Fast(list, "arguments must be a sequence of Buffers");
   if (!seq) return false;
-  Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
+  Py_ssize_t n = PySequence_Size(seq);
   c->m = m->mod;
   bool ok = n == man->n_args && n <= MAX_ARGS;
   if (!ok) PyErr_Format(PyExc_ValueError, "%s takes %d arguments, %zd were given", man->entry, man->n_args, n);
   for (Py_ssize_t i = 0; ok && i < n; i++) {
-    PyBuffer *b = (PyBuffer *)PySequence_Fast_GET_ITEM(seq, i);
+    PyBuffer *b = (PyBuffer *)py_item(seq, i);
     ok = false;
     if (!PyObject_TypeCheck((PyObject *)b, PyBuffer_Type))
-      PyErr_Format(PyExc_TypeError, "argument %zd is %s, not a Buffer", i, Py_TYPE(b)->tp_name);
+      PyErr_Format(PyExc_TypeError, "argument %zd is %s, not a Buffer", i, PY_TYPE_NAME((PyObject *)b));
     else if (b->dev != m->dev)
       PyErr_Format(PyExc_ValueError, "argument %zd (%s) lies on another device than the program", i, man->arg[i].name);
     else if (b->bytes < (size_t)man->arg[i].bytes)

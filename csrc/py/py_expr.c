@@ -89,7 +89,7 @@ PyObject *py_engine_expr(ErrBody body, PyCall *x) {
 /* ---- conversions ---- */
 
 static PyObject *alloc_expr(PyTypeObject *t, ExprId e) {
-  PyExpr *o = (PyExpr *)t->tp_alloc(t, 0);
+  PyExpr *o = (PyExpr *)PyType_GenericAlloc(t, 0);
   if (o) o->id = e, py_scope_born(&o->scope);
   return (PyObject *)o;
 }
@@ -113,7 +113,7 @@ PyObject *py_dim_new(ExprId e) {
 
 bool py_dtype(PyObject *o, DType *out) {
   PyObject *s = PyUnicode_Check(o) ? Py_NewRef(o) : PyObject_Str(o);
-  const char *text = s ? PyUnicode_AsUTF8(s) : NULL;
+  const char *text = s ? py_utf8(s) : NULL;
   bool ok = text && dtype_parse(text, out);
   if (text && !ok)
     PyErr_Format(PyExc_ValueError, "unknown dtype '%s'; use a name such as \"float32\" or \"int8\"", text);
@@ -163,7 +163,7 @@ static bool numpy_type(PyObject *o, DType *t) {
   bool ok = false;
   if (d && nd && PyLong_Check(nd) && PyLong_AsLong(nd) == 0) {
     PyObject *s = PyObject_Str(d);
-    const char *text = s ? PyUnicode_AsUTF8(s) : NULL;
+    const char *text = s ? py_utf8(s) : NULL;
     ok = text && dtype_parse(text, t);
     Py_XDECREF(s);
   }
@@ -180,7 +180,7 @@ static ExprId from_deferred(PyDeferred *d) {
 
 static bool is_number(PyObject *o) {
   DType t;
-  return PyLong_Check(o) || PyFloat_Check(o) || (Py_TYPE(o)->tp_as_number && numpy_type(o, &t));
+  return PyLong_Check(o) || PyFloat_Check(o) || (PyNumber_Check(o) && numpy_type(o, &t));
 }
 
 static bool is_exprlike(PyObject *o) { return PyObject_TypeCheck(o, PyExpr_Type) || is_number(o); }
@@ -201,14 +201,14 @@ ExprId py_expr_id(PyObject *o) {
   }
   if (PyFloat_Check(o)) return py_from_float(o, DT_F32, false);
   if (PyUnicode_Check(o)) {
-    const char *s = PyUnicode_AsUTF8(o);
+    const char *s = py_utf8(o);
     return s ? py_engine(do_str, &(PyCall){.s = s}) : 0;
   }
   if (PyObject_TypeCheck(o, PyTensor_Type) || PyObject_TypeCheck(o, PyTensorSlice_Type)) {
     PyErr_SetString(PyExc_TypeError, "a tensor is used where a scalar is needed; index it with all its dimensions");
     return 0;
   }
-  PyErr_Format(PyExc_TypeError, "expected an expression or a number, not %s", Py_TYPE(o)->tp_name);
+  PyErr_Format(PyExc_TypeError, "expected an expression or a number, not %s", PY_TYPE_NAME(o));
   return 0;
 }
 int py_expr_arg(PyObject *o, void *id) { return (*(ExprId *)id = py_expr_id(o)) != 0; }
@@ -216,7 +216,7 @@ int py_expr_arg(PyObject *o, void *id) { return (*(ExprId *)id = py_expr_id(o)) 
 ExprId *py_expr_list(PyObject *seq, Py_ssize_t *n, const char *what) {
   PyObject *fast = PySequence_Fast(seq, what);
   if (!fast) return NULL;
-  *n = PySequence_Fast_GET_SIZE(fast);
+  *n = PySequence_Size(fast);
   ExprId *out = py_array(FIELD_EXPR, fast);
   Py_DECREF(fast);
   return out;
@@ -511,7 +511,9 @@ static PyObject *iter_repr(PyObject *o) {
 
 /* IntImm: the int subclass of constant extents, so that shapes are plain integers with the attributes of a literal. */
 static PyTypeObject *int_type = &PyLong_Type;
-static PyObject *imm_new(PyTypeObject *t, PyObject *args, PyObject *kw) { return PyLong_Type.tp_new(t, args, kw); }
+static PyObject *imm_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
+  return ((newfunc)(uintptr_t)PyType_GetSlot(&PyLong_Type, Py_tp_new))(t, args, kw);
+}
 static PyObject *imm_value(PyObject *o, void *Py_UNUSED(u)) { return PyLong_FromLongLong(PyLong_AsLongLong(o)); }
 static PyObject *imm_dtype(PyObject *o, void *Py_UNUSED(u)) {
   long long v = PyLong_AsLongLong(o);

@@ -87,7 +87,7 @@ static PyObject *fn_iter_var(PyObject *Py_UNUSED(m), PyObject *args) {
   bool given = PyObject_TypeCheck(name, PyVar_Type);
   if (given)
     x.v = ir_node(SES, ((PyExpr *)name)->id)->sym, x.s = ir_var_info(SES, x.v)->name;
-  else if (!(x.s = PyUnicode_AsUTF8(name)))
+  else if (!(x.s = py_utf8(name)))
     return NULL;
   ExprId min = 0, extent = 0;
   if (ext != Py_None) {
@@ -176,7 +176,7 @@ static void do_subst(void *p) {
 static TensorId *tensor_list(PyObject *seq, int n) {
   TensorId *t = py_calloc(n + 1, sizeof *t);
   for (int i = 0; t && i < n; i++)
-    if (!(t[i] = py_tensor_id(PyList_GET_ITEM(seq, i)))) {
+    if (!(t[i] = py_tensor_id(PyList_GetItem(seq, i)))) {
       PyMem_Free(t);
       return NULL;
     }
@@ -191,8 +191,8 @@ static PyObject *fn_substitute(PyObject *Py_UNUSED(m), PyObject *args) {
   if (!PyArg_ParseTuple(args, "O&OO|O!O!", py_expr_arg, &w.e, &vars, &values, &PyList_Type, &from, &PyList_Type,
                         &to_list))
     return NULL;
-  w.n_tensor = from && to_list ? (int)PyList_GET_SIZE(from) : 0;
-  if (w.n_tensor && (PyList_GET_SIZE(to_list) != w.n_tensor || !(old = tensor_list(from, w.n_tensor)) ||
+  w.n_tensor = from && to_list ? (int)PyList_Size(from) : 0;
+  if (w.n_tensor && (PyList_Size(to_list) != w.n_tensor || !(old = tensor_list(from, w.n_tensor)) ||
                      !(new = tensor_list(to_list, w.n_tensor)))) {
     PyMem_Free(old);
     return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "as many new tensors as old ones are needed");

@@ -47,13 +47,13 @@ bool py_word(const char *what, const char *given, const char *const *words, int 
   for (int i = 0; words[i]; i++)
     if (strcmp(words[i], given) == 0) return *out = i, true;
   PyObject *known = PyUnicode_FromString(words[0]);
-  for (int i = 1; known && words[i]; i++) Py_SETREF(known, py_text_objects("%U, %s", known, words[i]));
+  for (int i = 1; known && words[i]; i++) PY_SET(known, py_text_objects("%U, %s", known, words[i]));
   if (known) py_err_objects(PyExc_ValueError, "%s: '%s' is none of %U", what, given, known);
   Py_XDECREF(known);
   return false;
 }
 static bool set_word(const char *what, const PyField *f, PyObject *v, void *out) {
-  const char *s = PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : NULL;
+  const char *s = PyUnicode_Check(v) ? py_utf8(v) : NULL;
   if (!s) return refuse(what, f, v, "a text");
   char where[128];
   snprintf(where, sizeof where, "%s[\"%s\"]", what, f->name);
@@ -96,11 +96,10 @@ bool py_fields_set(const char *what, PyObject *dict, const PyField *f, void *out
   PyObject *key, *v;
   Py_ssize_t at = 0;
   if (!PyDict_Check(dict))
-    return PyErr_Format(PyExc_TypeError, "%s: expected a dict of its fields, got %s", what, Py_TYPE(dict)->tp_name),
-           false;
+    return PyErr_Format(PyExc_TypeError, "%s: expected a dict of its fields, got %s", what, PY_TYPE_NAME(dict)), false;
   while (PyDict_Next(dict, &at, &key, &v)) {
     const PyField *x = f;
-    const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
+    const char *name = PyUnicode_Check(key) ? py_utf8(key) : NULL;
     while (name && x->name && strcmp(x->name, name) != 0) x++;
     if (!name && PyErr_ExceptionMatches(PyExc_MemoryError)) return false;
     if (!name || !x->name) return py_err_objects(PyExc_ValueError, "%s has no field %R", what, key), false;
@@ -158,7 +157,7 @@ PyObject *py_tuple(FieldType type, Py_ssize_t n, const void *at) { return filled
 bool py_value(FieldType type, PyObject *item, void *out) {
   switch (type) {
   case FIELD_DOUBLE: *(double *)out = PyFloat_AsDouble(item); break;
-  case FIELD_TEXT: *(const char **)out = PyUnicode_AsUTF8(item); break;
+  case FIELD_TEXT: *(const char **)out = py_utf8(item); break;
   case FIELD_BOOL: *(bool *)out = PyObject_IsTrue(item) > 0; break;
   case FIELD_EXPR: *(ExprId *)out = py_expr_id(item); break;
   case FIELD_TENSOR: *(TensorId *)out = py_tensor_id(item); break;
@@ -175,12 +174,12 @@ bool py_value(FieldType type, PyObject *item, void *out) {
   return !PyErr_Occurred();
 }
 bool py_take(FieldType type, PyObject *seq, Py_ssize_t n, void *out) {
-  for (Py_ssize_t i = 0; i < n && i < PySequence_Fast_GET_SIZE(seq); i++) /* converting an item may change the list */
-    if (!py_value(type, PySequence_Fast_GET_ITEM(seq, i), (char *)out + (size_t)i * SIZE[type])) return false;
+  for (Py_ssize_t i = 0; i < n && i < PySequence_Size(seq); i++) /* converting an item may change the list */
+    if (!py_value(type, py_item(seq, i), (char *)out + (size_t)i * SIZE[type])) return false;
   return true;
 }
 void *py_array(FieldType type, PyObject *seq) {
-  Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
+  Py_ssize_t n = PySequence_Size(seq);
   void *out = py_calloc(n + 1, SIZE[type]);
   if (out && !py_take(type, seq, n, out)) PyMem_Free(out), out = NULL;
   return out;

@@ -27,7 +27,7 @@ typedef struct {
 
 static bool is_tuple(PyObject *row, const char *what, Py_ssize_t i) {
   if (!PyTuple_Check(row))
-    PyErr_Format(PyExc_TypeError, "%s %zd: expected a tuple, got %s", what, i, Py_TYPE(row)->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s %zd: expected a tuple, got %s", what, i, PY_TYPE_NAME(row));
   return PyTuple_Check(row);
 }
 
@@ -59,7 +59,7 @@ static bool fill_table(Init *in, PyObject *modules) {
   while (PyDict_Next(modules, &at, &key, &value)) {
     if (!PyObject_TypeCheck(value, PyDevModule_Type) || ((PyDevModule *)value)->dev != in->o->dev)
       return py_err_objects(PyExc_TypeError, "module %R must be a DeviceModule of the executor's device", key), false;
-    in->name[in->n] = PyUnicode_AsUTF8(key);
+    in->name[in->n] = py_utf8(key);
     if (!in->name[in->n]) return false;
     in->mod[in->n++] = ((PyDevModule *)value)->mod;
   }
@@ -72,7 +72,7 @@ static PyObject *exec_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!sO!", PY_NAMES("device", "graph_json", "modules"), PyDevice_Type, &dev,
                                    &json, &PyDict_Type, &modules))
     return NULL;
-  PyExec *o = (PyExec *)t->tp_alloc(t, 0);
+  PyExec *o = (PyExec *)PyType_GenericAlloc(t, 0);
   if (!o) return NULL;
   o->dev = (PyDevice *)Py_NewRef(dev);
   o->modules = PyDict_Copy(modules);
@@ -255,9 +255,9 @@ static PyObject *exec_time(PyObject *self, PyObject *args) {
 static bool mark_entries(const PyExec *o, PyObject *entries, bool *mark) {
   PyObject *all = PySequence_Fast(entries, "weights must be a sequence of entries");
   bool ok = all != NULL;
-  for (Py_ssize_t i = 0; ok && i < PySequence_Fast_GET_SIZE(all); i++) {
+  for (Py_ssize_t i = 0; ok && i < PySequence_Size(all); i++) {
     int entry;
-    ok = py_value(FIELD_I32, PySequence_Fast_GET_ITEM(all, i), &entry) && entry_ok(o, entry);
+    ok = py_value(FIELD_I32, py_item(all, i), &entry) && entry_ok(o, entry);
     if (ok) mark[entry] = true;
   }
   Py_XDECREF(all);
@@ -353,10 +353,10 @@ static bool plan_read(Plan *p) {
   for (int i = 0; i < p->n; i++) {
     PyObject *in;
     int kind, n_out;
-    PyObject *row = PyList_GET_ITEM(p->nodes, i);
+    PyObject *row = PyList_GetItem(p->nodes, i);
     if (!is_tuple(row, "node", (Py_ssize_t)i)) return false;
     if (!PyArg_ParseTuple(row, "iO!i", &kind, &PyList_Type, &in, &n_out)) return false;
-    int n_in = (int)PyList_GET_SIZE(in);
+    int n_in = (int)PyList_Size(in);
     int32_t *entry = py_scratch_alloc(&p->s, n_in, sizeof *entry);
     if (!entry || !py_take(FIELD_I32, in, n_in, entry)) return false;
     if (n_out < 1 || n_out > p->n_entries - first)
@@ -384,9 +384,9 @@ static PyObject *fn_plan(PyObject *Py_UNUSED(m), PyObject *args) {
   if (!PyArg_ParseTuple(args, "O!O!O!|p", &PyList_Type, &p.nodes, &PyList_Type, &p.bytes, &PyList_Type, &p.heads,
                         &p.branches))
     return NULL;
-  p.n = (int)PyList_GET_SIZE(p.nodes);
-  p.n_entries = (int)PyList_GET_SIZE(p.bytes);
-  p.n_heads = (int)PyList_GET_SIZE(p.heads);
+  p.n = (int)PyList_Size(p.nodes);
+  p.n_entries = (int)PyList_Size(p.bytes);
+  p.n_heads = (int)PyList_Size(p.heads);
   PyObject *out = NULL;
   if (plan_read(&p) && py_scratch_free(&p.s, plan_body, &p))
     out = Py_BuildValue("NN", py_list(FIELD_I32, p.n_entries, p.plan.id),
@@ -418,10 +418,10 @@ static bool params_fill(Params *x) {
   for (int i = 0; i < x->n; i++) {
     PyObject *shape, *data;
     GraphParam *p = &x->p[i];
-    PyObject *row = PyTuple_GET_ITEM(x->rows, i);
+    PyObject *row = PyTuple_GetItem(x->rows, i);
     if (!is_tuple(row, "parameter", (Py_ssize_t)i)) return false;
     if (!PyArg_ParseTuple(row, "ssO!O", &p->name, &p->dtype, &PyTuple_Type, &shape, &data)) return false;
-    p->rank = (int32_t)PyTuple_GET_SIZE(shape);
+    p->rank = (int32_t)PyTuple_Size(shape);
     int64_t *extent = py_scratch_alloc(&x->s, p->rank, sizeof *extent);
     if (!extent || !py_take(FIELD_I64, shape, p->rank, extent)) return false;
     p->shape = extent;
@@ -436,7 +436,7 @@ static PyObject *fn_params_write(PyObject *Py_UNUSED(m), PyObject *list) {
   Params x = {.n = 0};
   if (!PyList_Check(list)) return PyErr_Format(PyExc_TypeError, "expected a list of (name, dtype, shape, data)");
   if (!(x.rows = PyList_AsTuple(list))) return NULL;
-  x.n = (int)PyTuple_GET_SIZE(x.rows);
+  x.n = (int)PyTuple_Size(x.rows);
   PyObject *out = NULL;
   if (params_fill(&x) && py_scratch_free(&x.s, write_body, &x)) out = py_bytes(x.out.at, x.out.len);
   for (int i = 0; i < x.n_view; i++) PyBuffer_Release(&x.view[i]);

@@ -39,7 +39,7 @@ static PyObject *learner_create(PyTypeObject *type, PyObject *args, PyObject *kw
   static const ModelKind KIND[] = {MODEL_TREES, MODEL_NETWORK, MODEL_BLEND};
   int k;
   if (!py_word("kind", kind, WORD, &k)) return NULL;
-  PyLearner *p = (PyLearner *)type->tp_alloc(type, 0);
+  PyLearner *p = (PyLearner *)PyType_GenericAlloc(type, 0);
   if (!p) return NULL;
   err_init(&p->err);
   New x = {.p = p, .seed = seed, .kind = KIND[k]};
@@ -67,7 +67,7 @@ static bool idle(const PyLearner *p) {
 }
 
 static const SearchTask *task_in(PyObject *box) { return PyCapsule_GetPointer(box, "nestsmith.SearchTask"); }
-static const Target *target_of(const PyLearner *p, int i) { return task_target(task_in(PyList_GET_ITEM(p->keep, i))); }
+static const Target *target_of(const PyLearner *p, int i) { return task_target(task_in(PyList_GetItem(p->keep, i))); }
 
 static PyObject *m_task(PyObject *o, PyObject *policy) {
   PyLearner *p = (PyLearner *)o;
@@ -119,7 +119,7 @@ static PyObject *m_add(PyObject *o, PyObject *args) {
   Slot *s = slot_of(p, i);
   if (!s || !idle(p)) return NULL;
   Candidate *own;
-  const Candidate *c = py_candidate_of(so, task_in(PyList_GET_ITEM(p->keep, i)), WANT_TRAITS, &own);
+  const Candidate *c = py_candidate_of(so, task_in(PyList_GetItem(p->keep, i)), WANT_TRAITS, &own);
   x.t = &s->task;
   bool ok = c && idle(p);                                             /* the lock was released meanwhile */
   if (ok && (x.traits = c->traits)) ok = py_try(&p->err, do_add, &x); /* what cannot be lowered teaches nothing */
@@ -216,7 +216,7 @@ static bool alone(PyLearner *p, ErrBody body, void *arg) {
 }
 /* Takes the path over. Converting it may have run Python code, and other threads meanwhile: so idle() is asked only here. */
 static PyObject *with_path(File *x, PyObject *path, ErrBody body) {
-  x->path = PyBytes_AS_STRING(path);
+  x->path = PyBytes_AsString(path);
   bool ok = alone(x->p, body, x);
   Py_DECREF(path);
   return py_none(ok);
@@ -258,7 +258,7 @@ static PyObject *m_adopt(PyObject *o, PyObject *forest) {
 static PyObject *m_dropped(PyObject *o, PyObject *Py_UNUSED(u)) {
   PyLearner *p = (PyLearner *)o;
   PyObject *l = readable(p) ? PyList_New(p->n_slot) : NULL;
-  for (int i = 0; l && i < p->n_slot; i++) PyList_SET_ITEM(l, i, PyBool_FromLong(cost_dropped(p->model, i)));
+  for (int i = 0; l && i < p->n_slot; i++) PyList_SetItem(l, i, PyBool_FromLong(cost_dropped(p->model, i)));
   return l;
 }
 static PyObject *m_records(PyObject *o, PyObject *Py_UNUSED(u)) {

@@ -8,7 +8,7 @@
 bool py_lowering_of(PyLowering *l, PyObject *schedule, PyObject *args) {
   if (PyObject_TypeCheck(schedule, PyStateBase_Type))
     return py_args((PyState *)schedule, args, &l->args) && py_copy_take(&l->copy, (PyState *)schedule);
-  PyErr_Format(PyExc_TypeError, "expected a Schedule or a State, not %s", Py_TYPE(schedule)->tp_name);
+  PyErr_Format(PyExc_TypeError, "expected a Schedule or a State, not %s", PY_TYPE_NAME(schedule));
   return false;
 }
 Func py_lowering_loops(PyLowering *l, State *s, LowUse use) {

@@ -139,7 +139,7 @@ static PyObject *fn_build_rename(PyObject *Py_UNUSED(self), PyObject *args) {
   if (!PyArg_ParseTuple(args, "y#s", &data, &n, &name)) return NULL;
   PyObject *r = py_bytes(data, (size_t)n);
   if (!r) return NULL;
-  PY_UNLOCKED(build_rename(PyBytes_AS_STRING(r), (size_t)n, name)); /* nobody else has it yet */
+  PY_UNLOCKED(build_rename(PyBytes_AsString(r), (size_t)n, name)); /* nobody else has it yet */
   return r;
 }
 
@@ -227,18 +227,18 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
   if (!t) return Py_XDECREF(rows), NULL;
   err_init(&t->e);
   PyTask *o = NULL;
-  bool ok = PyTuple_GET_SIZE(rows) <= MSR_MAX_ARGS;
+  bool ok = PyTuple_Size(rows) <= MSR_MAX_ARGS;
   if (!ok)
-    PyErr_Format(PyExc_ValueError, "a task has %zd arguments, at most %d are supported", PyTuple_GET_SIZE(rows),
+    PyErr_Format(PyExc_ValueError, "a task has %zd arguments, at most %d are supported", PyTuple_Size(rows),
                  MSR_MAX_ARGS);
-  for (; ok && t->n < PyTuple_GET_SIZE(rows); t->n++) {
-    PyObject *data, *row = PyTuple_GET_ITEM(rows, t->n);
+  for (; ok && t->n < PyTuple_Size(rows); t->n++) {
+    PyObject *data, *row = PyTuple_GetItem(rows, t->n);
     Py_ssize_t bytes;
     int is_output, exact = 0;
     ok = PyTuple_Check(row);
     if (!ok)
       PyErr_Format(PyExc_TypeError, "argument %d: expected a tuple (bytes, array or None, is_output, dtype), got %s",
-                   t->n, Py_TYPE(row)->tp_name);
+                   t->n, PY_TYPE_NAME(row));
     ok = ok && PyArg_ParseTuple(row, "nOps|p", &bytes, &data, &is_output, &t->dtype[t->n], &exact);
     if (ok && data != Py_None && PyObject_GetBuffer(data, &t->view[t->n], PyBUF_C_CONTIGUOUS) < 0) ok = false;
     if (ok && (bytes < 0 || (data != Py_None && t->view[t->n].len != bytes))) {
@@ -255,7 +255,7 @@ static PyObject *task_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     t->exact[t->n] = exact;
   }
   if (ok && py_free_ok(&t->e, task_body, t)) {
-    o = (PyTask *)type->tp_alloc(type, 0);
+    o = (PyTask *)PyType_GenericAlloc(type, 0);
     if (o)
       o->data = t->out;
     else
@@ -284,10 +284,10 @@ static PyObject *compiler_new(PyTypeObject *t, PyObject *args, PyObject *Py_UNUS
   NewCompiler n = {.c = NULL};
   if (!PyArg_ParseTuple(args, "")) return NULL;
   err_init(&n.e);
-  n.c = (PyCompiler *)t->tp_alloc(t, 0);
+  n.c = (PyCompiler *)PyType_GenericAlloc(t, 0);
   if (n.c) n.c->made = fork_count();
   if (!n.c || !py_free_ok(&n.e, compiler_body, &n)) {
-    Py_XDECREF(n.c);
+    Py_XDECREF((PyObject *)n.c);
     return NULL;
   }
   compiler_stop_flag(n.c->c, &n.c->stop);
@@ -387,7 +387,7 @@ static PyObject *worker_new(PyTypeObject *t, PyObject *args, PyObject *Py_UNUSED
   PyObject *stop = NULL;
   LockMode mode = LOCK_NONE;
   if (!PyArg_ParseTuple(args, "ii|O&O", &n.type, &n.id, py_lock_mode, &mode, &stop)) return NULL;
-  n.w = (PyWorker *)t->tp_alloc(t, 0);
+  n.w = (PyWorker *)PyType_GenericAlloc(t, 0);
   if (!n.w) return NULL;
   n.w->mode = mode;
   n.w->made = fork_count();
@@ -602,7 +602,7 @@ static void end_pipeline(void *p) { pipe_free(p); }
 /* The texts of a list into out, which borrows them and stays ended by NULL; None: none. */
 static bool words_from(PyObject *list, char **out, Py_ssize_t most) {
   if (!list || list == Py_None) return true;
-  Py_ssize_t n = PyList_Check(list) ? PyList_GET_SIZE(list) : 0;
+  Py_ssize_t n = PyList_Check(list) ? PyList_Size(list) : 0;
   if (n < 1 || n > most) {
     PyErr_Format(PyExc_ValueError, "via: expected a list of 1 to %zd words", most);
     return false;
@@ -624,7 +624,7 @@ static PyObject *pipeline_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
     return NULL;
   if (word[0]) n.o.via = word;
   n.o.memory = py_build_memory();
-  n.p = (PyPipeline *)t->tp_alloc(t, 0);
+  n.p = (PyPipeline *)PyType_GenericAlloc(t, 0);
   if (!n.p) return NULL;
   n.p->made = fork_count();
   n.p->end = end_pipeline;
@@ -637,7 +637,7 @@ static PyObject *pipeline_task(PyObject *o, PyObject *arg) {
   PyPipeline *p = py_pipeline_open(o);
   if (!p) return NULL;
   if (!PyObject_TypeCheck(arg, Task_Type))
-    return PyErr_Format(PyExc_TypeError, "expected TaskData, not %s", Py_TYPE(arg)->tp_name);
+    return PyErr_Format(PyExc_TypeError, "expected TaskData, not %s", PY_TYPE_NAME(arg));
   PyTask *t = (PyTask *)arg;
   if (!t->data) return PyErr_Format(PyExc_ValueError, "this task data belongs to another pipeline already");
   int k = pipe_task(p->p, t->data);

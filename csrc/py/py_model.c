@@ -6,6 +6,7 @@
 #include "model/model.h"
 #define PY_ARRAY_HOME
 #include "py/py_array.h"
+#include "model/product.h"
 #include <math.h>
 
 typedef struct {
@@ -137,7 +138,7 @@ ERR_BODY(do_arena, PyTrained *f, f->arena = arena_new(&f->err))
 
 static PyTypeObject *PyNetwork_Type;
 static PyTrained *trained_empty(PyTypeObject *type) {
-  PyTrained *f = (PyTrained *)type->tp_alloc(type, 0);
+  PyTrained *f = (PyTrained *)PyType_GenericAlloc(type, 0);
   if (!f) return NULL;
   err_init(&f->err);
   f->is_net = type == PyNetwork_Type;
@@ -152,7 +153,7 @@ static int to_loss(PyObject *o, void *out) {
                                      [LOSS_SQUARED] = "squared",
                                      [LOSS_ORDER] = "order",
                                      NULL};
-  const char *loss = PyUnicode_AsUTF8(o);
+  const char *loss = py_utf8(o);
   int k;
   if (!loss || !py_word("loss", loss, NAME, &k)) return 0;
   return *(LossKind *)out = (LossKind)k, 1;
@@ -193,7 +194,7 @@ static PyObject *forest_train_py(PyObject *type, PyObject *args, PyObject *kw) {
   c.seed = seed;
   if (start) c.scores = PyArray_DATA(start), c.n_scores = PyArray_DIM(start, 0);
   PyObject *out = train_new(type, &c, do_train, rows, first, task, cost);
-  Py_XDECREF(start);
+  Py_XDECREF((PyObject *)start);
   return out;
 }
 
@@ -234,7 +235,7 @@ static PyObject *network_train_py(PyObject *type, PyObject *args, PyObject *kw) 
     return NULL;
   if (start != Py_None) {
     if (!PyObject_TypeCheck(start, PyNetwork_Type))
-      return PyErr_Format(PyExc_TypeError, "start: expected a Network, got %s", Py_TYPE(start)->tp_name);
+      return PyErr_Format(PyExc_TypeError, "start: expected a Network, got %s", PY_TYPE_NAME(start));
     MlpParams u = mlp_params_default(true);
     c.start = ((PyTrained *)start)->net, c.np.steps = u.steps, c.np.rate = u.rate;
   }
@@ -274,7 +275,7 @@ static PyObject *trained_save(PyTrained *self, PyObject *args) {
   Call c = {.self = self, .json = "{}"};
   PyObject *path;
   if (!PyArg_ParseTuple(args, "O&|sp", PyUnicode_FSConverter, &path, &c.json, &c.base)) return NULL;
-  c.path = PyBytes_AS_STRING(path);
+  c.path = PyBytes_AsString(path);
   bool ok = py_scratch_free(&c.s, do_save, &c); /* in memory of its own: the model never changes, others may read it */
   py_arena_free(c.s.a);
   Py_DECREF(path);
@@ -285,7 +286,7 @@ static PyObject *trained_load(PyObject *type, PyObject *args) {
   Call c = {0};
   PyObject *path;
   if (!PyArg_ParseTuple(args, "O&", PyUnicode_FSConverter, &path)) return NULL;
-  c.path = PyBytes_AS_STRING(path);
+  c.path = PyBytes_AsString(path);
   c.self = trained_empty((PyTypeObject *)type);
   if (c.self && py_free_ok(&c.self->err, do_load, &c))
     c.self->info = PyUnicode_FromString(c.json_out);
@@ -321,7 +322,7 @@ PyObject *py_batch_arrays(const FeatBatch *b) {
 static PyTypeObject *PyForest_Type;
 const Forest *py_forest(PyObject *o) {
   if (PyObject_TypeCheck(o, PyForest_Type)) return ((PyTrained *)o)->forest;
-  PyErr_Format(PyExc_TypeError, "forest: expected a Forest, got %s", Py_TYPE(o)->tp_name);
+  PyErr_Format(PyExc_TypeError, "forest: expected a Forest, got %s", PY_TYPE_NAME(o));
   return NULL;
 }
 
@@ -362,7 +363,7 @@ static PyObject *forest_from_nodes(PyObject *type, PyObject *args) {
   x.self = trained_empty((PyTypeObject *)type);
   if (x.self && !py_free_ok(&x.self->err, do_nodes, &x)) Py_CLEAR(x.self);
 done:
-  for (int i = 0; i < 4; i++) Py_XDECREF(a[i]);
+  for (int i = 0; i < 4; i++) Py_XDECREF((PyObject *)a[i]);
   return (PyObject *)x.self;
 }
 
@@ -428,7 +429,7 @@ static PyObject *metrics_py(PyObject *Py_UNUSED(m), PyObject *args) {
     py_arena_free(c.s.a);
   } else if (s)
     PyErr_SetString(PyExc_ValueError, "score: must have one element per state");
-  Py_XDECREF(s);
+  Py_XDECREF((PyObject *)s);
   batch_drop(&x);
   return out;
 }
@@ -531,13 +532,13 @@ static void state_job(void *arg, int Py_UNUSED(worker), int64_t i) {
 }
 ERR_BODY(do_pool, StateBatch *b, b->pool = pool_new(b->threads, &b->err))
 
-/* Up to TOGETHER states; false with the exception set. */
-static bool some_states(StateBatch *b, const FeatCall *all, PyObject *const *state, int64_t n) {
+/* Up to TOGETHER states of a tuple; false with the exception set. */
+static bool some_states(StateBatch *b, const FeatCall *all, PyObject *states, int64_t from, int64_t n) {
   int64_t taken = 0;
   bool ok = true;
   for (; ok && taken < n; taken++) {
     b->call[taken] = *all;
-    ok = py_copy_take(&b->call[taken].copy, (PyState *)state[taken]);
+    ok = py_copy_take(&b->call[taken].copy, (PyState *)PyTuple_GetItem(states, from + taken));
   }
   Py_BEGIN_ALLOW_THREADS;
   if (ok && b->pool) pool_run(b->pool, n, state_job, b);
@@ -569,14 +570,14 @@ static PyObject *batch_result(const StateRows *at, npy_intp n) {
 
 /* The rows of all items of a tuple, which are States. */
 static PyObject *batch_of(StateBatch *b, const FeatCall *all, PyObject *states) {
-  Py_ssize_t n = PyTuple_GET_SIZE(states);
+  Py_ssize_t n = PyTuple_Size(states);
   StateRows *rows = py_calloc(n + 1, sizeof *rows);
   bool ok = rows != NULL;
   err_init(&b->err);
   if (b->threads < 2 || err_try(&b->err, do_pool, b) != NS_OK) b->pool = NULL;
   for (Py_ssize_t i = 0; ok && i < n; i += TOGETHER) {
     b->out = rows + i;
-    ok = some_states(b, all, &PyTuple_GET_ITEM(states, i), n - i < TOGETHER ? n - i : TOGETHER);
+    ok = some_states(b, all, states, i, n - i < TOGETHER ? n - i : TOGETHER);
   }
   pool_free(b->pool);
   PyObject *out = ok ? batch_result(rows, n) : NULL;
@@ -596,10 +597,10 @@ static PyObject *feature_batch_py(PyObject *Py_UNUSED(m), PyObject *args, PyObje
   PyObject *states = PySequence_Tuple(list); /* owns its items while the lock is released */
   if (!states) return NULL;
   bool ok = true;
-  for (Py_ssize_t i = 0; ok && i < PyTuple_GET_SIZE(states); i++) {
-    PyObject *s = PyTuple_GET_ITEM(states, i);
+  for (Py_ssize_t i = 0; ok && i < PyTuple_Size(states); i++) {
+    PyObject *s = PyTuple_GetItem(states, i);
     ok = PyObject_TypeCheck(s, PyState_Type);
-    if (!ok) PyErr_Format(PyExc_TypeError, "states[%zd]: expected a State, got %s", i, Py_TYPE(s)->tp_name);
+    if (!ok) PyErr_Format(PyExc_TypeError, "states[%zd]: expected a State, got %s", i, PY_TYPE_NAME(s));
   }
   StateBatch *b = ok ? py_calloc(1, sizeof *b) : NULL;
   if (b) {
@@ -609,6 +610,11 @@ static PyObject *feature_batch_py(PyObject *Py_UNUSED(m), PyObject *args, PyObje
   }
   Py_DECREF(states);
   return out;
+}
+
+static PyObject *product_library_py(PyObject *Py_UNUSED(m), PyObject *Py_UNUSED(none)) {
+  const char *name = product_library();
+  return name ? py_text(name) : Py_NewRef(Py_None);
 }
 
 static PyMethodDef FUNCTIONS[] = {
@@ -623,6 +629,8 @@ static PyMethodDef FUNCTIONS[] = {
     {"average_recall", recall_py, METH_VARARGS,
      "average_recall(label, score, top, cut): how many of the best are found early, 0 to 1; "
      "cut > 0: labels count as good from there on"},
+    {"product_library", product_library_py, METH_NOARGS,
+     "file name of the BLAS that trains networks; None: plain C does"},
     {NULL, NULL, 0, NULL}};
 
 static const PyClass CLASSES[] = {

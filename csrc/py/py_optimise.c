@@ -60,7 +60,7 @@ static PyObject *shuffle_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   if (begin < 0 || end > p->space->range)
     return PyErr_Format(PyExc_IndexError, "range (%lld, %lld) is not within (0, %lld)", begin, end,
                         (long long)p->space->range);
-  PyShuffle *x = (PyShuffle *)type->tp_alloc(type, 0);
+  PyShuffle *x = (PyShuffle *)PyType_GenericAlloc(type, 0);
   if (!x) return NULL;
   x->p = (PySpace *)Py_NewRef(space);
   x->begin = begin, x->end = end;
@@ -135,12 +135,12 @@ static bool read_scores(PyObject *r, int n, double *score) {
   bool ok = s && length(s) == n;
   if (s && !ok) PyErr_Format(PyExc_ValueError, "the model gave %d scores for %d configurations", length(s), n);
   if (ok) memcpy(score, scores(s), sizeof *score * (size_t)n);
-  Py_XDECREF(s);
+  Py_XDECREF((PyObject *)s);
   return ok;
 }
 static void predict(void *self, Err *e, int n, const int64_t *index, double *score) {
   const Anneal *x = self;
-  PyObject *at = indices_new(n, index), *r = at ? PyObject_CallOneArg(x->predict, at) : NULL;
+  PyObject *at = indices_new(n, index), *r = at ? py_call1(x->predict, at) : NULL;
   bool ok = read_scores(r, n, score);
   PY_DROP(at, r);
   if (ok) return;

@@ -28,7 +28,7 @@ static void call_close(Call *c) {
 static bool sizes_of(PyObject *seq, int64_t most, int64_t *out, int32_t *n) {
   PyObject *list = PySequence_Fast(seq, "expected a sequence of integers");
   if (!list) return false;
-  Py_ssize_t len = PySequence_Fast_GET_SIZE(list);
+  Py_ssize_t len = PySequence_Size(list);
   bool ok = len <= LAYOUT_MAX_DIMS;
   if (!ok)
     PyErr_Format(PyExc_ValueError, "%zd dimensions, at most %d can be brought into another layout", len,
@@ -79,12 +79,12 @@ static void write_body(void *arg) {
 static bool take_binaries(Call *c, PyObject *given, StoredProgram *p) {
   if (given == Py_None) return true;
   bool several = PyTuple_Check(given);
-  Py_ssize_t n = several ? PyTuple_GET_SIZE(given) : 1;
+  Py_ssize_t n = several ? PyTuple_Size(given) : 1;
   StoredBinary *level = py_scratch_alloc(&c->s, n, sizeof *level);
   for (Py_ssize_t i = 0; level && i < n; i++) {
     char *at;
     Py_ssize_t bytes;
-    if (PyBytes_AsStringAndSize(several ? PyTuple_GET_ITEM(given, i) : given, &at, &bytes) < 0) return false;
+    if (PyBytes_AsStringAndSize(several ? PyTuple_GetItem(given, i) : given, &at, &bytes) < 0) return false;
     level[i] = (StoredBinary){at, (size_t)bytes};
   }
   if (!level) return false;
@@ -102,7 +102,7 @@ static bool fill(Call *c) {
   if (!c->in.program || !c->in.input) return false;
   for (int i = 0; i < c->in.n_programs; i++) {
     StoredProgram *p = &c->in.program[i];
-    PyObject *row = PyTuple_GET_ITEM(c->programs, i);
+    PyObject *row = PyTuple_GetItem(c->programs, i);
     PyObject *binary;
     if (!PyTuple_Check(row)) return PyErr_SetString(PyExc_TypeError, "a program is a tuple"), false;
     if (!PyArg_ParseTuple(row, "sssO", &p->name, &p->source, &p->manifest, &binary)) return false;
@@ -121,8 +121,8 @@ static PyObject *fn_write(PyObject *Py_UNUSED(m), PyObject *args) {
   c.form = model ? MODEL_FILE : IN_LIBRARY;
   c.programs = PyList_AsTuple(programs);
   c.inputs = PyList_AsTuple(inputs);
-  c.in.n_programs = c.programs ? (int32_t)PyTuple_GET_SIZE(c.programs) : 0;
-  c.in.n_inputs = c.inputs ? (int32_t)PyTuple_GET_SIZE(c.inputs) : 0;
+  c.in.n_programs = c.programs ? (int32_t)PyTuple_Size(c.programs) : 0;
+  c.in.n_inputs = c.inputs ? (int32_t)PyTuple_Size(c.inputs) : 0;
   if (c.programs && c.inputs && fill(&c) && py_run_ok(&c.s.err, write_body, &c)) out = py_bytes(c.text.at, c.text.len);
   call_close(&c);
   return out;

@@ -39,7 +39,7 @@ static PyObject *record_tuple(const Rec *x) {
 }
 
 static PyObject *fn_record_parse(PyObject *Py_UNUSED(m), PyObject *arg) {
-  Rec x = {.in = PyUnicode_AsUTF8(arg)};
+  Rec x = {.in = py_utf8(arg)};
   PyObject *r = x.in && convert(&x, do_parse, &x) ? record_tuple(&x) : NULL;
   py_arena_free(x.s.a);
   return r;
@@ -56,8 +56,8 @@ static PyObject *fn_record_text(PyObject *Py_UNUSED(m), PyObject *args) {
       !py_hw(hw, &r->hw))
     return NULL;
   r->timestamp = stamp;
-  r->n_inputs = (int)PyList_GET_SIZE(inputs);
-  r->n_costs = (int)PyList_GET_SIZE(costs);
+  r->n_inputs = (int)PyList_Size(inputs);
+  r->n_costs = (int)PyList_Size(costs);
   const char **names = py_scratch_alloc(&x.s, r->n_inputs, sizeof(char *));
   double *cost = py_scratch_alloc(&x.s, r->n_costs, sizeof(double));
   PyObject *held = names && cost ? PyList_AsTuple(inputs) : NULL; /* owns the names while the lock is released */
@@ -87,7 +87,7 @@ static PyObject *fn_carry(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *tail;
   CarryCall x = {.n = 0};
   if (!PyArg_ParseTuple(args, "siiO!", &x.rec.in, &x.n_stages, &x.prefix, &PyList_Type, &tail)) return NULL;
-  x.n_tail = (int)PyList_GET_SIZE(tail);
+  x.n_tail = (int)PyList_Size(tail);
   x.tail = py_scratch_alloc(&x.rec.s, x.n_tail, sizeof(int));
   bool ok = x.tail && py_take(FIELD_I32, tail, x.n_tail, x.tail);
   PyObject *r = ok && convert(&x.rec, do_carry, &x) ? PyUnicode_FromString(x.rec.text) : NULL;

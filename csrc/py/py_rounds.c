@@ -41,7 +41,7 @@ static const PyField OPTIONS[] = {FIELD_AS(RunOptions, "alpha", alpha, FIELD_DOU
 
 static double call_objective(void *self, int n, const double *seconds) {
   PyRounds *p = self;
-  PyObject *list = py_list(FIELD_DOUBLE, n, seconds), *v = list ? PyObject_CallOneArg(p->objective, list) : NULL;
+  PyObject *list = py_list(FIELD_DOUBLE, n, seconds), *v = list ? py_call1(p->objective, list) : NULL;
   double d = v ? PyFloat_AsDouble(v) : -1;
   PY_DROP(v, list);
   if (PyErr_Occurred()) err_raise(&p->err, NS_ERR_VALUE, "the objective failed");
@@ -95,11 +95,11 @@ static bool task_number(const PyRounds *p, int task) {
 /* n numbers of a sequence, in memory of PyMem; NULL with the exception set. */
 static int32_t *numbers(PyObject *seq, int n, int lo, int hi) {
   PyObject *fast = PySequence_Fast(seq, "expected a list of numbers");
-  if (fast && PySequence_Fast_GET_SIZE(fast) != n)
-    PyErr_Format(PyExc_ValueError, "%zd numbers where %d are expected", PySequence_Fast_GET_SIZE(fast), n);
+  if (fast && PySequence_Size(fast) != n)
+    PyErr_Format(PyExc_ValueError, "%zd numbers where %d are expected", PySequence_Size(fast), n);
   int32_t *out = PyErr_Occurred() ? NULL : py_calloc(n + 1, sizeof *out);
   for (int i = 0; out && i < n && !PyErr_Occurred(); i++) {
-    long v = PyLong_AsLong(PySequence_Fast_GET_ITEM(fast, i));
+    long v = PyLong_AsLong(py_item(fast, i));
     if (!PyErr_Occurred() && (v < lo || v > hi)) PyErr_Format(PyExc_ValueError, "%ld is not in %d to %d", v, lo, hi);
     out[i] = (int32_t)v;
   }
@@ -113,10 +113,9 @@ static int32_t *numbers(PyObject *seq, int n, int lo, int hi) {
 /* What is no number, and no list of numbers, is no time. */
 static bool rank_from(PyObject *costs, int error_no, bool quick, Rank *out) {
   PyObject *seq = PySequence_Fast(costs, "");
-  Py_ssize_t n = seq ? PySequence_Fast_GET_SIZE(seq) : 0;
+  Py_ssize_t n = seq ? PySequence_Size(seq) : 0;
   double few[16], *cost = n <= NS_COUNT(few) ? few : py_calloc(n, sizeof *cost);
-  for (Py_ssize_t i = 0; cost && i < n && !PyErr_Occurred(); i++)
-    cost[i] = PyFloat_AsDouble(PySequence_Fast_GET_ITEM(seq, i));
+  for (Py_ssize_t i = 0; cost && i < n && !PyErr_Occurred(); i++) cost[i] = PyFloat_AsDouble(py_item(seq, i));
   bool none =
       PyErr_Occurred() && (PyErr_ExceptionMatches(PyExc_TypeError) || PyErr_ExceptionMatches(PyExc_ValueError) ||
                            PyErr_ExceptionMatches(PyExc_OverflowError));
@@ -170,7 +169,7 @@ static PyObject *history(const Rounds *r) {
 }
 static PyObject *rounds_get(PyObject *o, PyObject *name) {
   const Rounds *r = ((PyRounds *)o)->r;
-  const char *s = PyUnicode_AsUTF8(name);
+  const char *s = py_utf8(name);
   if (!s) return NULL;
   if (strcmp(s, "history") == 0) return history(r);
   const PyField *f = find(OF_RUN, s);
@@ -188,12 +187,12 @@ static bool set_one(PyObject *name, PyObject *v, const PyField *f, void *out) {
 }
 static int rounds_set(PyObject *o, PyObject *name, PyObject *v) {
   Rounds *r = ((PyRounds *)o)->r;
-  const char *s = PyUnicode_AsUTF8(name);
+  const char *s = py_utf8(name);
   if (!s || !v || !find(COLUMNS, s)) return s && v && set_one(name, v, OF_RUN, r) ? 0 : -1;
   PyObject *seq = PySequence_Fast(v, "expected a list with a value for each task");
-  bool ok = seq && PySequence_Fast_GET_SIZE(seq) == r->n;
-  if (seq && !ok) PyErr_Format(PyExc_ValueError, "%s: %zd values for %d tasks", s, PySequence_Fast_GET_SIZE(seq), r->n);
-  for (int i = 0; ok && i < r->n; i++) ok = set_one(name, PySequence_Fast_GET_ITEM(seq, i), COLUMNS, &r->task[i]);
+  bool ok = seq && PySequence_Size(seq) == r->n;
+  if (seq && !ok) PyErr_Format(PyExc_ValueError, "%s: %zd values for %d tasks", s, PySequence_Size(seq), r->n);
+  for (int i = 0; ok && i < r->n; i++) ok = set_one(name, py_item(seq, i), COLUMNS, &r->task[i]);
   Py_XDECREF(seq);
   return ok ? 0 : -1;
 }
@@ -216,10 +215,10 @@ static void do_read(void *arg) {
 static PyObject *log_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
   PyObject *path;
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O&", PY_NAMES("path"), PyUnicode_FSConverter, &path)) return NULL;
-  PyLog *p = (PyLog *)type->tp_alloc(type, 0);
+  PyLog *p = (PyLog *)PyType_GenericAlloc(type, 0);
   if (p) {
     err_init(&p->err);
-    p->path = PyBytes_AS_STRING(path);
+    p->path = PyBytes_AsString(path);
     if (!py_run_ok(&p->err, do_read, p)) Py_CLEAR(p);
   }
   Py_DECREF(path);
@@ -285,11 +284,11 @@ static PyObject *rounds_create(PyTypeObject *type, PyObject *args, PyObject *kw)
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OOO", PY_NAMES("flops", "groups", "variants", "chance"), &PyList_Type,
                                    &flops, &groups, &variants, &chance))
     return NULL;
-  x.n = (int)PyList_GET_SIZE(flops);
+  x.n = (int)PyList_Size(flops);
   x.flop = py_array(FIELD_DOUBLE, flops);
   x.number = !x.flop ? NULL : numbers(groups, x.n, -1, INT32_MAX);
   x.layer = x.number ? layers(variants, x.n, &x.n_layer) : NULL;
-  x.p = x.layer ? (PyRounds *)type->tp_alloc(type, 0) : NULL;
+  x.p = x.layer ? (PyRounds *)PyType_GenericAlloc(type, 0) : NULL;
   if (x.p) {
     err_init(&x.p->err);
     x.p->chance = Py_NewRef(chance);
@@ -342,10 +341,10 @@ static PyObject *m_take(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "OiO", &objective, &x.task, &results) || !task_number(x.p, x.task)) return NULL;
   PyObject *seq = PySequence_Fast(results, "results: expected a list");
   if (!seq) return NULL;
-  x.n = (int)PySequence_Fast_GET_SIZE(seq);
+  x.n = (int)PySequence_Size(seq);
   x.rank = py_calloc(x.n + 1, sizeof(Rank));
   bool ok = x.rank != NULL;
-  for (int k = 0; ok && k < x.n; k++) ok = result_rank(PySequence_Fast_GET_ITEM(seq, k), &x.rank[k]);
+  for (int k = 0; ok && k < x.n; k++) ok = result_rank(py_item(seq, k), &x.rank[k]);
   Py_DECREF(seq);
   ok = ok && run(&x, objective, do_take);
   PyMem_Free(x.rank);

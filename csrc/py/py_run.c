@@ -18,14 +18,17 @@
 #include <string.h>
 #include <time.h>
 
+/* The interpreter that imported the engine; there is one of them in a process, whose types are kept once. */
+static PyInterpreterState *Home;
+
 /* A thread's state is made under a lock of CPython's, without the interpreter lock. Up to CPython 3.12 a child that is forked
  * at that moment finds the lock locked, and waits for it before anything else it does: so nobody forks meanwhile. Later
  * ones take the lock before they fork; who held up the fork there would be waited for, and wait. */
 static PyThreadState *new_state(void) {
-  if (PY_VERSION_HEX >= 0x030D0000) return PyThreadState_New(PyInterpreterState_Main());
-  fork_hold();
-  PyThreadState *s = PyThreadState_New(PyInterpreterState_Main());
-  fork_release();
+  bool hold = Py_Version < 0x030D0000;
+  if (hold) fork_hold();
+  PyThreadState *s = PyThreadState_New(Home);
+  if (hold) fork_release();
   return s;
 }
 
@@ -41,8 +44,8 @@ PyEntry py_enter(void) {
 
 void py_leave(PyEntry e) {
   if (e.made) {
-    PyThreadState_Clear(e.made);
-    PyThreadState_DeleteCurrent(); /* gives the lock back */
+    PyGILState_Release(PyGILState_LOCKED);   /* it is held twice: since it was made, and by py_enter. The last one */
+    PyGILState_Release(PyGILState_UNLOCKED); /* drops it, then gives the lock back */
   } else {
     PyGILState_Release(e.had);
   }
@@ -144,7 +147,7 @@ void py_arena_free(Arena *a) {
 }
 PyObject *py_bytes(const void *from, size_t n) {
   PyObject *b = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n);
-  if (b) py_memcpy(PyBytes_AS_STRING(b), from, n);
+  if (b) py_memcpy(PyBytes_AsString(b), from, n);
   return b;
 }
 
@@ -156,7 +159,7 @@ static PyTypeObject *PyStop_Type;
 
 static PyObject *stop_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
   static char *names[] = {NULL};
-  return PyArg_ParseTupleAndKeywords(args, kw, "", names) ? t->tp_alloc(t, 0) : NULL;
+  return PyArg_ParseTupleAndKeywords(args, kw, "", names) ? PyType_GenericAlloc(t, 0) : NULL;
 }
 static PyObject *stop_set(PyObject *o, PyObject *Py_UNUSED(none)) {
   ((PyStop *)o)->set = 1;
@@ -165,9 +168,9 @@ static PyObject *stop_set(PyObject *o, PyObject *Py_UNUSED(none)) {
 static PyObject *stop_is_set(PyObject *o, PyObject *Py_UNUSED(none)) { return PyBool_FromLong(((PyStop *)o)->set); }
 
 PyObject *py_stop_from(PyObject *o) {
-  if (!o || o == Py_None) return PyStop_Type->tp_alloc(PyStop_Type, 0);
+  if (!o || o == Py_None) return PyType_GenericAlloc(PyStop_Type, 0);
   if (PyObject_TypeCheck(o, PyStop_Type)) return Py_NewRef(o);
-  return PyErr_Format(PyExc_TypeError, "stop: expected a Stop or None, got %s", Py_TYPE(o)->tp_name);
+  return PyErr_Format(PyExc_TypeError, "stop: expected a Stop or None, got %s", PY_TYPE_NAME(o));
 }
 const atomic_int *py_stop_flag(PyObject *o) { return &((PyStop *)o)->set; }
 void py_stop_set(PyObject *o) { ((PyStop *)o)->set = 1; }
@@ -181,4 +184,7 @@ static const PyClass CLASSES[] = {PY_CLASS("Stop", sizeof(PyStop), .type = &PySt
                                            .drop = py_free_object, .methods = METHODS,
                                            .doc = "Stop(): ends calls of the engine in other threads.")};
 
-int py_init_run(PyObject *m) { return py_add(m, NS_COUNT(CLASSES), CLASSES, NULL); }
+int py_init_run(PyObject *m) {
+  Home = PyInterpreterState_Get();
+  return py_add(m, NS_COUNT(CLASSES), CLASSES, NULL);
+}

@@ -53,7 +53,7 @@ static int to_stage(PyObject *o, void *call) {
 }
 static int to_handle(PyObject *iv, void *call) {
   if (!PyObject_TypeCheck(iv, PyIterVar_Type))
-    return PyErr_Format(PyExc_TypeError, "expected an axis (te.IterVar), not %s", Py_TYPE(iv)->tp_name), 0;
+    return PyErr_Format(PyExc_TypeError, "expected an axis (te.IterVar), not %s", PY_TYPE_NAME(iv)), 0;
   return ((Call *)call)->var = ((PyIterVar *)iv)->var, 1;
 }
 static int to_leaf(PyObject *iv, void *call) { return to_handle(iv, call) && run(do_find, call); }
@@ -70,21 +70,21 @@ static PyObject *leaf_obj(Call *x, int leaf) {
 ERR_BODY(do_new, Call *x, x->s = hand_new(SES, x->n, x->ops))
 
 static PyObject *sched_obj(PyTypeObject *type, State *s) {
-  PyState *o = (PyState *)type->tp_alloc(type, 0);
+  PyState *o = (PyState *)PyType_GenericAlloc(type, 0);
   if (o) o->state = s, py_scope_born(&o->scope);
   return (PyObject *)o;
 }
 
 /* The operations of a list, in memory of PyMem; NULL with the exception set. */
 static const TeOp **ops_from(PyObject *list) {
-  const TeOp **ops = py_calloc(PyList_GET_SIZE(list) + 1, sizeof(TeOp *));
-  for (Py_ssize_t i = 0; ops && i < PyList_GET_SIZE(list); i++) {
-    PyObject *o = PyList_GET_ITEM(list, i);
+  const TeOp **ops = py_calloc(PyList_Size(list) + 1, sizeof(TeOp *));
+  for (Py_ssize_t i = 0; ops && i < PyList_Size(list); i++) {
+    PyObject *o = PyList_GetItem(list, i);
     if (PyObject_TypeCheck(o, PyOperation_Type)) {
       ops[i] = ((PyOperation *)o)->op;
       continue;
     }
-    PyErr_Format(PyExc_TypeError, "output %zd is no te.Operation but %s", i, Py_TYPE(o)->tp_name);
+    PyErr_Format(PyExc_TypeError, "output %zd is no te.Operation but %s", i, PY_TYPE_NAME(o));
     PyMem_Free(ops);
     return NULL;
   }
@@ -93,7 +93,7 @@ static const TeOp **ops_from(PyObject *list) {
 static PyObject *sched_py_new(PyTypeObject *type, PyObject *args, PyObject *kw) {
   PyObject *list;
   if (!PyArg_ParseTupleAndKeywords(args, kw, "O!", PY_NAMES("outputs"), &PyList_Type, &list)) return NULL;
-  Call x = {.n = (int)PyList_GET_SIZE(list), .ops = ops_from(list)};
+  Call x = {.n = (int)PyList_Size(list), .ops = ops_from(list)};
   PyObject *r = x.ops && run(do_new, &x) ? sched_obj(type, x.s) : NULL;
   PyMem_Free(x.ops);
   return r;
@@ -120,7 +120,7 @@ static void do_replay(void *p) {
 
 static bool replay(PyObject *dag, Replay *x) {
   PyObject *list = ((PyDag *)dag)->tensors;
-  Py_ssize_t n = PyList_GET_SIZE(list);
+  Py_ssize_t n = PyList_Size(list);
   TensorId *t = py_array(FIELD_TENSOR, list);
   x->n = (int)n;
   x->t = t;
@@ -151,7 +151,7 @@ static PyObject *fn_rewrite_layout(PyObject *Py_UNUSED(m), PyObject *args) {
 
 static PyObject *m_find(PyObject *o, PyObject *key) {
   if (!PyObject_TypeCheck(key, PyOperation_Type))
-    return PyErr_Format(PyExc_TypeError, "expected a te.Operation, not %s", Py_TYPE(key)->tp_name);
+    return PyErr_Format(PyExc_TypeError, "expected a te.Operation, not %s", PY_TYPE_NAME(key));
   return PyLong_FromLong(hand_stage(state_of(o), ((PyOperation *)key)->op));
 }
 
@@ -234,9 +234,9 @@ static void do_as_state(void *p) {
 static PyObject *m_state(PyObject *o, PyObject *list) {
   PyObject *seq = PySequence_Fast(list, "args must be a sequence of tensors");
   if (!seq) return NULL;
-  Py_ssize_t n = PySequence_Fast_GET_SIZE(seq);
+  Py_ssize_t n = PySequence_Size(seq);
   TensorId *ids = py_array(FIELD_TENSOR, seq);
-  PyState *r = ids ? (PyState *)PyState_Type->tp_alloc(PyState_Type, 0) : NULL;
+  PyState *r = ids ? (PyState *)PyType_GenericAlloc(PyState_Type, 0) : NULL;
   if (r) {
     py_scope_born(&r->scope); /* its context shares texts and operations with the session */
     err_init(&r->own.err);
@@ -272,9 +272,9 @@ ERR_BODY(do_steps_for, Call *x,
          x->text = steps_text(ir_arena(SES), x->s->step.len, hand_steps_for(ir_arena(SES), x->s, x->n, x->ops)))
 static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
   if (!PyObject_TypeCheck(dag, PyDag_Type))
-    return PyErr_Format(PyExc_TypeError, "expected a ComputeDAG, not %s", Py_TYPE(dag)->tp_name);
+    return PyErr_Format(PyExc_TypeError, "expected a ComputeDAG, not %s", PY_TYPE_NAME(dag));
   PyObject *ops = ((PyDag *)dag)->ops;
-  Call x = {.s = state_of(o), .n = (int)PyList_GET_SIZE(ops), .ops = ops_from(ops)};
+  Call x = {.s = state_of(o), .n = (int)PyList_Size(ops), .ops = ops_from(ops)};
   PyObject *r = x.ops && run(do_steps_for, &x) ? PyUnicode_FromString(x.text) : NULL;
   PyMem_Free(x.ops);
   return r;
@@ -284,17 +284,16 @@ static PyObject *m_steps_for(PyObject *o, PyObject *dag) {
 
 static int to_leaves(PyObject *l, void *call) {
   Call *x = call;
-  if (!PyList_Check(l)) return PyErr_Format(PyExc_TypeError, "expected a list of axes, not %s", Py_TYPE(l)->tp_name), 0;
-  int n = (int)PyList_GET_SIZE(l), *at = x->list = py_calloc(n + 1, sizeof(int));
-  for (; at && x->n < n && to_leaf(PyList_GET_ITEM(l, x->n), x); x->n++) at[x->n] = x->leaf;
+  if (!PyList_Check(l)) return PyErr_Format(PyExc_TypeError, "expected a list of axes, not %s", PY_TYPE_NAME(l)), 0;
+  int n = (int)PyList_Size(l), *at = x->list = py_calloc(n + 1, sizeof(int));
+  for (; at && x->n < n && to_leaf(PyList_GetItem(l, x->n), x); x->n++) at[x->n] = x->leaf;
   return at && x->n == n;
 }
 
 static int to_readers(PyObject *l, void *call) {
   Call *x = call;
-  if (!PyList_Check(l))
-    return PyErr_Format(PyExc_TypeError, "expected a list of stages, not %s", Py_TYPE(l)->tp_name), 0;
-  int n = (int)PyList_GET_SIZE(l); /* converting an item may change it */
+  if (!PyList_Check(l)) return PyErr_Format(PyExc_TypeError, "expected a list of stages, not %s", PY_TYPE_NAME(l)), 0;
+  int n = (int)PyList_Size(l); /* converting an item may change it */
   const int64_t *id = x->list = py_array(FIELD_I64, l);
   bool ok = id != NULL;
   for (; ok && x->n < n; x->n++) {
@@ -311,7 +310,7 @@ static int to_thread(PyObject *o, void *call) {
   if (!PyObject_TypeCheck(o, PyIterVar_Type) || ((PyIterVar *)o)->kind != IV_THREAD)
     return PyErr_Format(PyExc_ValueError, "bind needs a te.thread_axis as its second axis"), 0;
   PyObject *tag = ((PyIterVar *)o)->tag;
-  const char *t = PyUnicode_Check(tag) ? PyUnicode_AsUTF8(tag) : NULL;
+  const char *t = PyUnicode_Check(tag) ? py_utf8(tag) : NULL;
   x->var = ((PyIterVar *)o)->var;
   x->kind = t && (!strncmp(t, "vthread", 7) || !strcmp(t, "cthread")) ? AN_VTHREAD : AN_NONE;
   for (int i = AN_BLOCK_X; t && i <= AN_THREAD_Z; i++)

@@ -31,16 +31,16 @@ static bool step_arg(Step *p, char kind, PyObject *o) {
     if (!py_value(FIELD_I32, o, &v)) return false;
     p->flag = v != 0;
     return true;
-  case 't': return (p->text = PyUnicode_AsUTF8(o)) != NULL;
+  case 't': return (p->text = py_utf8(o)) != NULL;
   default: break;
   }
   PyObject *l = PySequence_Fast(o, "a list of integers is expected");
   if (!l) return false;
-  p->n = (int32_t)PySequence_Fast_GET_SIZE(l);
+  p->n = (int32_t)PySequence_Size(l);
   p->list = py_calloc(p->n + 1, sizeof(int64_t));
   bool ok = p->list != NULL;
   for (int i = 0; ok && i < p->n; i++) {
-    PyObject *x = PySequence_Fast_GET_ITEM(l, i);
+    PyObject *x = py_item(l, i);
     if (x == Py_None && p->kind != STEP_SP)
       PyErr_SetString(PyExc_TypeError, "only split lengths may be None"), ok = false;
     else if (x != Py_None && PyLong_Check(x) && p->kind == STEP_SP && PyLong_AsLongLong(x) < 1)
@@ -53,7 +53,7 @@ static bool step_arg(Step *p, char kind, PyObject *o) {
 }
 
 static bool step_from(PyObject *args, Step *p) {
-  const char *name = PyTuple_GET_SIZE(args) ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(args, 0)) : NULL;
+  const char *name = PyTuple_Size(args) ? py_utf8(PyTuple_GetItem(args, 0)) : NULL;
   if (!name) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a step starts with its mnemonic");
     return false;
@@ -63,11 +63,11 @@ static bool step_from(PyObject *args, Step *p) {
   *p = (Step){.kind = (uint8_t)kind};
   const char *layout = step_info((StepKind)p->kind)->args;
   Py_ssize_t n = (Py_ssize_t)strlen(layout);
-  if (PyTuple_GET_SIZE(args) != n + 1)
-    return PyErr_Format(PyExc_TypeError, "step %s takes %zd arguments, not %zd", name, n, PyTuple_GET_SIZE(args) - 1),
+  if (PyTuple_Size(args) != n + 1)
+    return PyErr_Format(PyExc_TypeError, "step %s takes %zd arguments, not %zd", name, n, PyTuple_Size(args) - 1),
            false;
   for (Py_ssize_t i = 0; i < n; i++)
-    if (!step_arg(p, layout[i], PyTuple_GET_ITEM(args, i + 1))) return false;
+    if (!step_arg(p, layout[i], PyTuple_GetItem(args, i + 1))) return false;
   return true;
 }
 
@@ -98,9 +98,9 @@ static void do_make(void *arg) {
 static PyState *state_make(PyTypeObject *type, PyDag *dag, const char *json, int fit, const State *from) {
   if (!dag)
     return PyErr_Format(PyExc_TypeError, "this state was made from a te schedule: it has no steps to replay"), NULL;
-  PyState *o = (PyState *)type->tp_alloc(type, 0);
+  PyState *o = (PyState *)PyType_GenericAlloc(type, 0);
   if (!o) return NULL;
-  o->dag = (PyDag *)Py_NewRef(dag);
+  o->dag = (PyDag *)Py_NewRef((PyObject *)dag);
   err_init(&o->own.err);
   o->own.ctx = py_candidate(dag->own.ctx, &o->own.err);
   Call x = {.o = o, .json = json, .fit = fit, .from = from};
@@ -121,7 +121,7 @@ static void state_dealloc(PyObject *self) {
   PyState *o = (PyState *)self;
   py_scope_dies(o->scope);
   if (o->own.ctx) ir_free(o->own.ctx);
-  Py_XDECREF(o->dag);
+  Py_XDECREF((PyObject *)o->dag);
   py_free_object(self);
 }
 
@@ -350,14 +350,14 @@ bool py_args(PyState *o, PyObject *list, PyArgs *out) {
   out->held = seq ? PySequence_Tuple(seq) : NULL; /* owns the names while the lock is released */
   Py_XDECREF(seq);
   if (!out->held) return false;
-  out->n = (int)PyTuple_GET_SIZE(out->held);
+  out->n = (int)PyTuple_Size(out->held);
   out->id = py_calloc(out->n + 1, sizeof(TensorId));
   out->name = py_calloc(out->n + 1, sizeof(char *));
   bool ok = out->id && out->name;
   for (int i = 0; ok && i < out->n; i++) {
-    PyObject *x = PyTuple_GET_ITEM(out->held, i);
+    PyObject *x = PyTuple_GetItem(out->held, i);
     if (!schedule && PyUnicode_Check(x)) {
-      ok = (out->name[i] = PyUnicode_AsUTF8(x)) != NULL;
+      ok = (out->name[i] = py_utf8(x)) != NULL;
       continue;
     }
     ok = (out->id[i] = py_tensor_id(x)) != 0;

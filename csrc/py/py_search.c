@@ -60,9 +60,9 @@ static void do_state(void *arg) {
   if (x->bounds && x->s->state->concrete) state_infer_bounds(x->s->state);
 }
 PyObject *py_state_of_steps(PyDag *dag, int n, const Step *step, bool bounds) {
-  PyState *s = (PyState *)PyState_Type->tp_alloc(PyState_Type, 0);
+  PyState *s = (PyState *)PyType_GenericAlloc(PyState_Type, 0);
   if (!s) return NULL;
-  s->dag = (PyDag *)Py_NewRef(dag);
+  s->dag = (PyDag *)Py_NewRef((PyObject *)dag);
   err_init(&s->own.err);
   NewState x = {s, n, step, bounds};
   s->own.ctx = py_candidate(dag->own.ctx, &s->own.err);
@@ -71,7 +71,7 @@ PyObject *py_state_of_steps(PyDag *dag, int n, const Step *step, bool bounds) {
 }
 PyState *py_as_state(PyObject *o) {
   if (PyObject_TypeCheck(o, PyState_Type)) return (PyState *)o;
-  PyErr_Format(PyExc_TypeError, "expected a State, got %s", Py_TYPE(o)->tp_name);
+  PyErr_Format(PyExc_TypeError, "expected a State, got %s", PY_TYPE_NAME(o));
   return NULL;
 }
 
@@ -86,8 +86,10 @@ static NS_NORETURN void raise_python(PyPolicy *p, Arena *a, PyEntry g, const cha
   if (value && trace) PyException_SetTraceback(value, trace);
   if (!p->failure) p->failure = Py_XNewRef(value);
   PyObject *text = value ? PyObject_Str(value) : NULL;
-  const char *msg = text ? PyUnicode_AsUTF8(text) : NULL;
-  char *copy = arena_printf(a, "%s: %s: %s", what, type ? ((PyTypeObject *)type)->tp_name : "error", msg ? msg : "");
+  const char *msg = text ? py_utf8(text) : NULL;
+  char room[PY_NAME_ROOM],
+      *copy = arena_printf(a, "%s: %s: %s", what,
+                           type ? py_type_name((PyTypeObject *)type, room, sizeof room) : "error", msg ? msg : "");
   bool stop = type && PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt);
   PY_DROP(text, type, value, trace);
   PyErr_Clear();
@@ -125,18 +127,17 @@ static bool rule_pair(PyObject *pair, Arena *a, RuleOut *out) {
   PyObject *inner = NULL;
   PyState *s = NULL;
   Py_ssize_t pos = -1;
-  if (PySequence_Fast_GET_SIZE(seq) != 2)
-    PyErr_Format(PyExc_ValueError, RULE_RETURNS "; it returned %zd values instead of two",
-                 PySequence_Fast_GET_SIZE(seq));
+  if (PySequence_Size(seq) != 2)
+    PyErr_Format(PyExc_ValueError, RULE_RETURNS "; it returned %zd values instead of two", PySequence_Size(seq));
   else {
-    PyObject *so = PySequence_Fast_GET_ITEM(seq, 0);
+    PyObject *so = py_item(seq, 0);
     if (!PyObject_TypeCheck(so, PyState_Type)) inner = PyObject_GetAttrString(so, "state_object");
     if (!inner) py_clear();
     if (PyObject_TypeCheck(inner ? inner : so, PyState_Type))
       s = (PyState *)(inner ? inner : so);
     else
-      PyErr_Format(PyExc_TypeError, RULE_RETURNS "; its state is of type %s", Py_TYPE(so)->tp_name);
-    if (s) pos = PyNumber_AsSsize_t(PySequence_Fast_GET_ITEM(seq, 1), NULL); /* far away: cut to what no state has */
+      PyErr_Format(PyExc_TypeError, RULE_RETURNS "; its state is of type %s", PY_TYPE_NAME(so));
+    if (s) pos = PyNumber_AsSsize_t(py_item(seq, 1), NULL); /* far away: cut to what no state has */
   }
   bool ok = s && !PyErr_Occurred();
   if (ok) {
@@ -151,8 +152,8 @@ static bool rule_pair(PyObject *pair, Arena *a, RuleOut *out) {
 static void rule_result(PyObject *list, Arena *a, RuleOut *out) {
   PyObject *seq = PySequence_Fast(list, RULE_RETURNS);
   if (!seq) return;
-  int n = (int)PySequence_Fast_GET_SIZE(seq);
-  while (out->len < n && rule_pair(PySequence_Fast_GET_ITEM(seq, out->len), a, out)) continue;
+  int n = (int)PySequence_Size(seq);
+  while (out->len < n && rule_pair(py_item(seq, out->len), a, out)) continue;
   Py_DECREF(seq);
 }
 static void rule_apply(void *self, Arena *a, const State *s, int stage, RuleOut *out) {
@@ -176,7 +177,7 @@ static void python_score(void *self, const Target *t, int n, State *const *s, do
   Py_DECREF(scorer);
   PyObject *seq = r ? PySequence_Fast(r, "a cost model must return a sequence of numbers") : NULL;
   for (int i = 0; i < n; i++) {
-    PyObject *v = seq && i < PySequence_Fast_GET_SIZE(seq) ? PySequence_Fast_GET_ITEM(seq, i) : NULL;
+    PyObject *v = seq && i < PySequence_Size(seq) ? py_item(seq, i) : NULL;
     out[i] = v ? PyFloat_AsDouble(v) : -INFINITY;
   }
   PY_DROP(seq, r, list);
@@ -224,7 +225,7 @@ static PyObject *policy_create(PyTypeObject *type, PyObject *args, PyObject *kw)
     return NULL;
   if (!py_target(target, &x.target) || (params && !py_params(params, &x.par))) return NULL;
   if (threads < 1 || threads > 1024) return PyErr_Format(PyExc_ValueError, "threads: %d is not in 1..1024", threads);
-  PyPolicy *p = (PyPolicy *)type->tp_alloc(type, 0);
+  PyPolicy *p = (PyPolicy *)PyType_GenericAlloc(type, 0);
   if (!p) return NULL;
   x.p = p;
   Py_INCREF(dag);
@@ -289,9 +290,9 @@ typedef struct {
 } Take;
 static void do_take(void *arg) {
   Take *t = arg;
-  int n = (int)PySequence_Fast_GET_SIZE(t->seq);
+  int n = (int)PySequence_Size(t->seq);
   for (int i = 0; i < n; i++) {
-    State *s = ((PyState *)PySequence_Fast_GET_ITEM(t->seq, i))->state;
+    State *s = ((PyState *)py_item(t->seq, i))->state;
     sp_list_add(t->x->a, &t->x->in, s->step.len, s->step.at, 0);
   }
 }
@@ -327,8 +328,8 @@ static PyObject *run_op(PyPolicy *p, int what, int n, PyObject *states) {
   Op x = {.p = p, .what = what, .n = n};
   PyObject *seq = NULL, *out = NULL;
   if (states && !(seq = PySequence_Fast(states, "states: expected a list of State"))) return NULL;
-  for (Py_ssize_t i = 0; seq && i < PySequence_Fast_GET_SIZE(seq); i++)
-    if (!py_as_state(PySequence_Fast_GET_ITEM(seq, i))) {
+  for (Py_ssize_t i = 0; seq && i < PySequence_Size(seq); i++)
+    if (!py_as_state(py_item(seq, i))) {
       Py_DECREF(seq);
       return NULL;
     }
@@ -369,8 +370,8 @@ static PyObject *m_candidates(PyObject *o, PyObject *args) {
 }
 static PyObject *m_round(PyObject *o, PyObject *args) {
   PyObject *list = m_candidates(o, args);
-  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
-    PyObject *c = PyList_GET_ITEM(list, i), *s = py_candidate_state(c);
+  for (Py_ssize_t i = 0; list && i < PyList_Size(list); i++) {
+    PyObject *c = PyList_GetItem(list, i), *s = py_candidate_state(c);
     PyObject *pair = s ? Py_BuildValue("Nd", s, ((PyCandidate *)c)->c->score) : NULL;
     if (!pair || PyList_SetItem(list, i, pair) < 0) Py_CLEAR(list);
   }
@@ -453,14 +454,14 @@ static PyObject *m_add_rule(PyObject *o, PyObject *args) {
   if (!PyCallable_Check(check) || !PyCallable_Check(apply))
     return PyErr_SetString(PyExc_TypeError, "a sketch rule is two callables"), NULL;
   PyObject *pair = PyTuple_Pack(2, check, apply);
-  int at = (int)PyList_GET_SIZE(p->rules);
+  int at = (int)PyList_Size(p->rules);
   PyObject *keep =
       pair ? PyBytes_FromStringAndSize(NULL, sizeof(RuleRef)) : NULL; /* memory of the reference lives with the list */
   if (!keep || PyList_Append(p->rules, pair) < 0 || PyList_Append(p->rules, keep) < 0) {
     PY_DROP(pair, keep);
     return NULL;
   }
-  RuleRef *ref = (RuleRef *)(void *)PyBytes_AS_STRING(keep);
+  RuleRef *ref = (RuleRef *)(void *)PyBytes_AsString(keep);
   *ref = (RuleRef){p, at};
   AddRule x = {p, {"custom", rule_check, rule_apply, ref}};
   Py_DECREF(pair);
@@ -481,13 +482,13 @@ static PyObject *m_set_scorer(PyObject *o, PyObject *fn) {
     s = (Scorer){.score = python_score, .self = p};
   }
   Py_INCREF(fn);
-  Py_XSETREF(p->scorer, fn);
+  PY_SET(p->scorer, fn);
   policy_set_scorer(p->policy, s);
   Py_RETURN_NONE;
 }
 static PyObject *m_set_listener(PyObject *o, PyObject *fn) {
   Py_INCREF(fn);
-  Py_XSETREF(((PyPolicy *)o)->listener, fn);
+  PY_SET(((PyPolicy *)o)->listener, fn);
   Py_RETURN_NONE;
 }
 
@@ -636,7 +637,7 @@ static PyMethodDef POLICY_METHODS[] = {
 
 PyObject *py_policy_task(PyObject *o) {
   if (PyObject_TypeCheck(o, PyPolicy_Type)) return ((PyPolicy *)o)->task_box;
-  PyErr_Format(PyExc_TypeError, "expected a Policy, got %s", Py_TYPE(o)->tp_name);
+  PyErr_Format(PyExc_TypeError, "expected a Policy, got %s", PY_TYPE_NAME(o));
   return NULL;
 }
 

@@ -40,10 +40,10 @@ static int buffer_arg(PyObject *o, void *out) {
   return 1;
 }
 static BufferId *buffer_list(PyScratch *s, PyObject *tuple) {
-  Py_ssize_t n = PyTuple_GET_SIZE(tuple);
+  Py_ssize_t n = PyTuple_Size(tuple);
   BufferId *id = py_scratch_alloc(s, n + 1, sizeof *id);
   for (Py_ssize_t i = 0; id && i < n; i++)
-    if (!buffer_arg(PyTuple_GET_ITEM(tuple, i), &id[i])) return NULL;
+    if (!buffer_arg(PyTuple_GetItem(tuple, i), &id[i])) return NULL;
   return id;
 }
 
@@ -113,7 +113,7 @@ typedef struct {
 static VarId var_of(PyObject *o) {
   if (PyObject_TypeCheck(o, PyIterVar_Type)) return ((PyIterVar *)o)->var;
   if (PyObject_TypeCheck(o, PyVar_Type)) return ir_node(SES, ((PyExpr *)o)->id)->sym;
-  PyErr_Format(PyExc_TypeError, "a loop or a let binds a variable, not %s", Py_TYPE(o)->tp_name);
+  PyErr_Format(PyExc_TypeError, "a loop or a let binds a variable, not %s", PY_TYPE_NAME(o));
   return 0;
 }
 
@@ -124,10 +124,10 @@ static Stmt *new_stmt(Job *j, StmtKind kind) {
   return s;
 }
 static Stmt *read_seq(Job *j, PyObject *o) {
-  int n = (int)PyTuple_GET_SIZE(o) - 1;
+  int n = (int)PyTuple_Size(o) - 1;
   Stmt *s = new_stmt(j, ST_SEQ), **at = s ? py_scratch_alloc(&j->s, n + 1, sizeof *at) : NULL;
   for (int i = 0; at && i < n; i++)
-    if (!(at[i] = read_stmt(j, PyTuple_GET_ITEM(o, i + 1)))) return NULL;
+    if (!(at[i] = read_stmt(j, PyTuple_GetItem(o, i + 1)))) return NULL;
   if (at) s->u.seq.n = n, s->u.seq.at = at;
   return at ? s : NULL;
 }
@@ -225,7 +225,7 @@ static void do_address(void *p) {
 static ExprId read_argument(PyObject *o) {
   PyObject *seq;
   Argument x = {0};
-  if (PyUnicode_Check(o)) return (x.text = PyUnicode_AsUTF8(o)) && py_guard(py_session(), do_text, &x) ? x.out : 0;
+  if (PyUnicode_Check(o)) return (x.text = py_utf8(o)) && py_guard(py_session(), do_text, &x) ? x.out : 0;
   if (!PyTuple_Check(o)) return py_expr_id(o);
   if (!PyArg_ParseTuple(o, "O&O", buffer_arg, &x.buf, &seq) || !read_indices(seq, x.buf, &x.arg)) return 0;
   x.n = ir_buffer(SES, x.buf)->rank;
@@ -241,10 +241,10 @@ static Stmt *read_call(Job *j, PyObject *o) {
   x.in = intrin_find(name);
   if (x.in != IN_EXTERN && x.in != IN_PACKED)
     return PyErr_Format(PyExc_ValueError, "'%s' is no call that stands by itself", name), NULL;
-  x.n = (int)PyTuple_GET_SIZE(args);
+  x.n = (int)PyTuple_Size(args);
   x.arg = py_scratch_alloc(&j->s, x.n + 1, sizeof *x.arg);
   for (int i = 0; x.arg && i < x.n; i++)
-    if (!(x.arg[i] = read_argument(PyTuple_GET_ITEM(args, i)))) return NULL;
+    if (!(x.arg[i] = read_argument(PyTuple_GetItem(args, i)))) return NULL;
   Stmt *s = x.arg && py_guard(py_session(), do_call, &x) ? new_stmt(j, ST_EVAL) : NULL;
   if (s) s->u.eval.e = x.out;
   return s;
@@ -256,7 +256,7 @@ static const struct {
             {"alloc", read_alloc}, {"store", read_store}, {"eval", read_eval}, {"call", read_call}};
 
 static Stmt *read_stmt(Job *j, PyObject *o) {
-  const char *tag = PyTuple_Check(o) && PyTuple_GET_SIZE(o) ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(o, 0)) : NULL;
+  const char *tag = PyTuple_Check(o) && PyTuple_Size(o) ? py_utf8(PyTuple_GetItem(o, 0)) : NULL;
   Stmt *s = NULL;
   if (Py_EnterRecursiveCall(" in a statement")) return NULL;
   for (int i = 0; tag && i < NS_COUNT(READ); i++)
@@ -266,7 +266,7 @@ static Stmt *read_stmt(Job *j, PyObject *o) {
       return s;
     }
   Py_LeaveRecursiveCall();
-  if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%s is no statement", Py_TYPE(o)->tp_name);
+  if (!PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "%s is no statement", PY_TYPE_NAME(o));
   return NULL;
 }
 
@@ -291,7 +291,7 @@ static PyObject *fn_program(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *body, *list, *out = NULL;
   Job j = {0};
   if (!PyArg_ParseTuple(args, "OO!O&s", &body, &PyTuple_Type, &list, py_target, &j.target, &j.name)) return NULL;
-  j.n_args = (int)PyTuple_GET_SIZE(list);
+  j.n_args = (int)PyTuple_Size(list);
   j.arg = buffer_list(&j.s, list);
   if (j.arg && !PyErr_Occurred() && (j.body = read_stmt(&j, body)) && (j.ctx = py_candidate(SES, &j.err)) &&
       py_free_ok(&j.err, do_program, &j))
@@ -328,15 +328,15 @@ static void do_attach(void *p) {
   }
 }
 static bool read_by_hand(ByHand *x, PyObject *body, PyObject *in, PyObject *ins, PyObject *out, PyObject *outs) {
-  x->n_in = (int)PyTuple_GET_SIZE(in), x->n_out = (int)PyTuple_GET_SIZE(out);
-  if (PyTuple_GET_SIZE(ins) != x->n_in || PyTuple_GET_SIZE(outs) != x->n_out || !x->n_out)
+  x->n_in = (int)PyTuple_Size(in), x->n_out = (int)PyTuple_Size(out);
+  if (PyTuple_Size(ins) != x->n_in || PyTuple_Size(outs) != x->n_out || !x->n_out)
     return PyErr_Format(PyExc_ValueError, "one buffer for each input and each result"), false;
   PyObject *list = PySequence_Concat(ins, outs), *tensors = PySequence_Concat(in, out);
   x->buf = list ? buffer_list(&x->j.s, list) : NULL;
   x->tensor = x->buf ? py_scratch_alloc(&x->j.s, x->n_in + x->n_out, sizeof *x->tensor) : NULL;
   bool ok = x->tensor && tensors;
   for (int i = 0; ok && i < x->n_in + x->n_out; i++)
-    ok = (x->tensor[i] = py_tensor_id(PyTuple_GET_ITEM(tensors, i))) != 0;
+    ok = (x->tensor[i] = py_tensor_id(PyTuple_GetItem(tensors, i))) != 0;
   PY_DROP(list, tensors);
   return ok && (x->j.body = read_stmt(&x->j, body));
 }
@@ -377,7 +377,7 @@ static void do_intrinsic(void *p) {
 }
 static bool read_variables(PyObject *list, Intrinsic *x) {
   int n = x->h.n_in + x->h.n_out;
-  x->n_var = (int)PyTuple_GET_SIZE(list);
+  x->n_var = (int)PyTuple_Size(list);
   for (int i = 0, wanted = 0; i < n; i++) {
     wanted += 1 + ir_buffer(SES, x->h.buf[i])->rank;
     if (i == n - 1 && wanted != x->n_var)
@@ -385,7 +385,7 @@ static bool read_variables(PyObject *list, Intrinsic *x) {
   }
   x->var = py_scratch_alloc(&x->h.j.s, x->n_var + 1, sizeof *x->var);
   for (int i = 0; x->var && i < x->n_var; i++) {
-    PyObject *o = PyTuple_GET_ITEM(list, i);
+    PyObject *o = PyTuple_GetItem(list, i);
     if (o != Py_None && !(x->var[i] = var_of(o))) return false;
   }
   return x->var != NULL;
@@ -493,14 +493,14 @@ static bool read_begins(PyScratch *s, PyObject *lists, int n, Loops *l) {
   l->n_begin = py_scratch_alloc(s, n + 1, sizeof(int));
   l->begin = l->n_begin ? py_scratch_alloc(s, n + 1, sizeof(int *)) : NULL;
   if (!l->begin) return false;
-  if (PyTuple_GET_SIZE(lists) != n) return PyErr_Format(PyExc_ValueError, "one list for each argument"), false;
+  if (PyTuple_Size(lists) != n) return PyErr_Format(PyExc_ValueError, "one list for each argument"), false;
   for (int i = 0; i < n; i++) {
-    PyObject *one = PyTuple_GET_ITEM(lists, i);
+    PyObject *one = PyTuple_GetItem(lists, i);
     if (!PyTuple_Check(one)) return PyErr_Format(PyExc_TypeError, "dimensions are a tuple of integers"), false;
-    l->n_begin[i] = (int)PyTuple_GET_SIZE(one);
+    l->n_begin[i] = (int)PyTuple_Size(one);
     l->begin[i] = py_scratch_alloc(s, l->n_begin[i] + 1, sizeof(int));
     for (int k = 0; l->begin[i] && k < l->n_begin[i]; k++)
-      if (!py_value(FIELD_I32, PyTuple_GET_ITEM(one, k), &l->begin[i][k])) return false;
+      if (!py_value(FIELD_I32, PyTuple_GetItem(one, k), &l->begin[i][k])) return false;
     if (!l->begin[i]) return false;
   }
   return true;

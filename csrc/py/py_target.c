@@ -41,14 +41,13 @@ PyObject *py_hw_tuple(const HwParams *h) {
 
 bool py_hw(PyObject *o, HwParams *out) {
   PyObject *seq = PySequence_Fast(o, "hardware parameters: expected a sequence of 8 integers");
-  bool ok = seq && PySequence_Fast_GET_SIZE(seq) == HW_FIELDS;
+  bool ok = seq && PySequence_Size(seq) == HW_FIELDS;
   if (seq && !ok)
     PyErr_Format(PyExc_ValueError, "hardware parameters: 8 integers are needed (num_cores ... warp_size), not %zd",
-                 PySequence_Fast_GET_SIZE(seq));
+                 PySequence_Size(seq));
   PyObject *d = ok ? PyDict_New() : NULL;
   ok = d != NULL;
-  for (int i = 0; ok && i < HW_FIELDS; i++)
-    ok = PyDict_SetItemString(d, HW_NAME[i], PySequence_Fast_GET_ITEM(seq, i)) == 0;
+  for (int i = 0; ok && i < HW_FIELDS; i++) ok = PyDict_SetItemString(d, HW_NAME[i], py_item(seq, i)) == 0;
   ok = ok && py_fields_set("hardware parameters", d, HW, out);
   PY_DROP(d, seq);
   return ok;
@@ -66,7 +65,7 @@ static bool cpu_name_good(PyObject *options) {
   static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+._";
   PyObject *v;
   if (!find(options, "cpu", &v)) return false;
-  const char *s = v && PyUnicode_Check(v) ? PyUnicode_AsUTF8(v) : "";
+  const char *s = v && PyUnicode_Check(v) ? py_utf8(v) : "";
   if (s && strlen(s) < TARGET_CPU_NAME && !s[strspn(s, LETTERS)]) return true;
   if (s)
     PyErr_Format(PyExc_ValueError,
@@ -101,7 +100,7 @@ static PyObject *target_create(PyTypeObject *type, PyObject *args, PyObject *kw)
     sm = (int)PyLong_AsLong(v);
     if (!PyErr_Occurred()) PyDict_DelItemString(rest, "sm");
   }
-  PyTarget *o = PyErr_Occurred() ? NULL : (PyTarget *)type->tp_alloc(type, 0);
+  PyTarget *o = PyErr_Occurred() ? NULL : (PyTarget *)PyType_GenericAlloc(type, 0);
   if (o) o->t = target_default(kind, sm);
   ok = o && (!hw || hw == Py_None || py_hw(hw, &o->t.hw)) && cpu_name_good(rest) &&
        py_fields_set("target", rest, OPTIONS, &o->t);
@@ -120,18 +119,18 @@ fail:
 int py_target(PyObject *o, void *out) {
   Target *t = out;
   TargetKind kind;
-  const char *name = PyUnicode_Check(o) ? PyUnicode_AsUTF8(o) : NULL;
+  const char *name = PyUnicode_Check(o) ? py_utf8(o) : NULL;
   if (PyObject_TypeCheck(o, PyTarget_Type)) return *t = ((PyTarget *)o)->t, 1;
   if (name && kind_named(name, &kind)) return *t = target_default(kind, 0), 1;
   if (!PyErr_Occurred())
-    PyErr_Format(PyExc_TypeError, "target: expected a Target or the name of a kind, got %s", Py_TYPE(o)->tp_name);
+    PyErr_Format(PyExc_TypeError, "target: expected a Target or the name of a kind, got %s", PY_TYPE_NAME(o));
   return 0;
 }
 
 /* ---- members ---- */
 static PyObject *target_get(PyObject *o, PyObject *name) {
   const Target *t = &((PyTarget *)o)->t;
-  const char *s = PyUnicode_AsUTF8(name);
+  const char *s = py_utf8(name);
   if (!s) return NULL;
   for (const PyField *f = OPTIONS; f->name; f++)
     if (strcmp(f->name, s) == 0) return py_field_value(f, t);
@@ -176,8 +175,8 @@ static PyObject *fn_target_from(PyObject *Py_UNUSED(m), PyObject *args) {
   if (!PyArg_ParseTuple(args, "OOOO!", &kind, &hw, &sm, &PyTuple_Type, &options)) return NULL;
   PyObject *two = PyTuple_Pack(2, kind, hw), *kw = two ? Py_BuildValue("{s:O}", "sm", sm) : NULL;
   bool ok = kw != NULL;
-  for (int i = 0; ok && OPTIONS[i].name && i < PyTuple_GET_SIZE(options); i++)
-    ok = PyDict_SetItemString(kw, OPTIONS[i].name, PyTuple_GET_ITEM(options, i)) == 0;
+  for (int i = 0; ok && OPTIONS[i].name && i < PyTuple_Size(options); i++)
+    ok = PyDict_SetItemString(kw, OPTIONS[i].name, PyTuple_GetItem(options, i)) == 0;
   PyObject *r = ok ? target_create(PyTarget_Type, two, kw) : NULL;
   PY_DROP(two, kw);
   return r;
@@ -209,7 +208,7 @@ static PyObject *fn_cpu_threads(PyObject *Py_UNUSED(m), PyObject *Py_UNUSED(unus
   return PyLong_FromLong(cpu_threads());
 }
 static PyObject *fn_cpu_vector_bytes(PyObject *Py_UNUSED(m), PyObject *cpu) {
-  const char *name = PyUnicode_AsUTF8(cpu);
+  const char *name = py_utf8(cpu);
   return name ? PyLong_FromLong(cpu_machine(name).vector_bytes) : NULL;
 }
 static PyObject *fn_gpu_fit(PyObject *Py_UNUSED(m), PyObject *args) {

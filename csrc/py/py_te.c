@@ -32,20 +32,20 @@ static TeOp *op_of(TensorId t) { return ir_tensor(SES, t)->op; }
 /* ---- tensors ---- */
 
 PyObject *py_tensor_new(TensorId t) {
-  PyTensor *o = (PyTensor *)PyTensor_Type->tp_alloc(PyTensor_Type, 0);
+  PyTensor *o = (PyTensor *)PyType_GenericAlloc(PyTensor_Type, 0);
   if (o) o->id = t, py_scope_born(&o->scope);
   return (PyObject *)o;
 }
 
 TensorId py_tensor_id(PyObject *o) {
   if (PyObject_TypeCheck(o, PyTensor_Type)) return ((PyTensor *)o)->id;
-  PyErr_Format(PyExc_TypeError, "expected a te.Tensor, not %s", Py_TYPE(o)->tp_name);
+  PyErr_Format(PyExc_TypeError, "expected a te.Tensor, not %s", PY_TYPE_NAME(o));
   return 0;
 }
 
 static PyObject *operation_new(TeOp *op) {
   PyTypeObject *type = op->kind == TE_PLACEHOLDER ? placeholder_type : compute_type;
-  PyOperation *o = (PyOperation *)type->tp_alloc(type, 0);
+  PyOperation *o = (PyOperation *)PyType_GenericAlloc(type, 0);
   if (o) o->op = op, py_scope_born(&o->scope);
   return (PyObject *)o;
 }
@@ -69,22 +69,22 @@ ERR_BODY(do_read, Read *x, x->out = ex_read(SES, x->t, x->n, x->idx))
 
 /* Indexing: all indices give an element, fewer a slice that waits for the rest. `index` is a tuple. */
 static PyObject *tensor_at(TensorId t, PyObject *index) {
-  Py_ssize_t n = PyTuple_GET_SIZE(index);
+  Py_ssize_t n = PyTuple_Size(index);
   IrTensor info = *ir_tensor(SES, t);
   if (n > info.rank)
     return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices", info.name,
                         (int)info.rank, n);
   bool range = false;
-  for (Py_ssize_t i = 0; i < n; i++) range |= PySlice_Check(PyTuple_GET_ITEM(index, i));
+  for (Py_ssize_t i = 0; i < n; i++) range |= PySlice_Check(PyTuple_GetItem(index, i));
   if (n < info.rank || range) {
-    PyTensorSlice *s = (PyTensorSlice *)PyTensorSlice_Type->tp_alloc(PyTensorSlice_Type, 0);
+    PyTensorSlice *s = (PyTensorSlice *)PyType_GenericAlloc(PyTensorSlice_Type, 0);
     if (!s) return NULL;
     s->id = t, s->index = Py_NewRef(index);
     py_scope_born(&s->scope);
     return (PyObject *)s;
   }
   for (Py_ssize_t i = 0; i < n; i++)
-    if (PyFloat_Check(PyTuple_GET_ITEM(index, i)))
+    if (PyFloat_Check(PyTuple_GetItem(index, i)))
       return PyErr_Format(PyExc_TypeError,
                           "index %zd of tensor '%s' must be an integer expression; use topi.strided_slice for ranges",
                           i, info.name);
@@ -116,11 +116,11 @@ static PyObject *tensor_subscript(PyObject *o, PyObject *k) {
   return r;
 }
 static PyObject *tensor_call(PyObject *o, PyObject *args, PyObject *kw) {
-  if (kw && PyDict_GET_SIZE(kw)) return PyErr_Format(PyExc_TypeError, "indices take no keywords");
+  if (kw && PyDict_Size(kw)) return PyErr_Format(PyExc_TypeError, "indices take no keywords");
   PyTensor *t = (PyTensor *)o;
-  if (PyTuple_GET_SIZE(args) != ir_tensor(SES, t->id)->rank)
+  if (PyTuple_Size(args) != ir_tensor(SES, t->id)->rank)
     return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices",
-                        ir_tensor(SES, t->id)->name, (int)ir_tensor(SES, t->id)->rank, PyTuple_GET_SIZE(args));
+                        ir_tensor(SES, t->id)->name, (int)ir_tensor(SES, t->id)->rank, PyTuple_Size(args));
   return tensor_at(t->id, args);
 }
 static PyObject *slice_subscript(PyObject *o, PyObject *k) {
@@ -211,14 +211,14 @@ static PyObject *axes_of(int n, const TeAxis *axis, int kind) {
 /* A nested tuple as JSON and back; texts are the engine's. */
 static PyObject *json_call(const char *name, PyObject *arg) {
   PyObject *mod = PyImport_ImportModule("json"), *fn = mod ? PyObject_GetAttrString(mod, name) : NULL;
-  PyObject *r = fn ? PyObject_CallOneArg(fn, arg) : NULL;
+  PyObject *r = fn ? py_call1(fn, arg) : NULL;
   PY_DROP(fn, mod);
   return r;
 }
 static PyObject *as_tuples(PyObject *o) { /* takes it over */
   if (!o || !PyList_Check(o)) return o;
-  PyObject *t = PyTuple_New(PyList_GET_SIZE(o));
-  for (Py_ssize_t i = 0; t && i < PyTuple_GET_SIZE(t); i++) py_put(&t, i, as_tuples(Py_NewRef(PyList_GET_ITEM(o, i))));
+  PyObject *t = PyTuple_New(PyList_Size(o));
+  for (Py_ssize_t i = 0; t && i < PyTuple_Size(t); i++) py_put(&t, i, as_tuples(Py_NewRef(PyList_GetItem(o, i))));
   Py_DECREF(o);
   return t;
 }
@@ -324,8 +324,8 @@ static PyObject *fn_placeholder(PyObject *Py_UNUSED(m), PyObject *args) {
 }
 
 static bool nested(PyObject *v) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); i++) {
-    PyObject *x = PyTuple_GET_ITEM(v, i);
+  for (Py_ssize_t i = 0; i < PyTuple_Size(v); i++) {
+    PyObject *x = PyTuple_GetItem(v, i);
     if (!PyUnicode_Check(x) && !PyObject_TypeCheck(x, PyTensor_Type)) return true;
   }
   return false;
@@ -333,14 +333,14 @@ static bool nested(PyObject *v) {
 /* Attribute values: int, float, str, list of str, list of tensors, tuples of numbers, texts, None and such tuples. Temporary
  * memory goes into `keep` (a list of objects that own it). */
 static bool read_attr(PyObject *key, PyObject *v, TeAttr *a, PyObject *keep) {
-  a->key = PyUnicode_AsUTF8(key);
+  a->key = py_utf8(key);
   if (!a->key) return false;
   if (PyLong_Check(v)) return a->kind = TA_INT, a->i = PyLong_AsLongLong(v), !PyErr_Occurred();
   if (PyFloat_Check(v)) return a->kind = TA_FLOAT, a->f = PyFloat_AsDouble(v), true;
-  if (PyUnicode_Check(v)) return a->kind = TA_STR, a->s = PyUnicode_AsUTF8(v), a->s != NULL;
+  if (PyUnicode_Check(v)) return a->kind = TA_STR, a->s = py_utf8(v), a->s != NULL;
   if (PyTuple_Check(v) && nested(v)) {
     PyObject *text = json_call("dumps", v);
-    a->kind = TA_TUPLE, a->s = text && PyList_Append(keep, text) == 0 ? PyUnicode_AsUTF8(text) : NULL;
+    a->kind = TA_TUPLE, a->s = text && PyList_Append(keep, text) == 0 ? py_utf8(text) : NULL;
     Py_XDECREF(text);
     return a->s != NULL;
   }
@@ -348,26 +348,26 @@ static bool read_attr(PyObject *key, PyObject *v, TeAttr *a, PyObject *keep) {
   if (!seq)
     return PyErr_Format(PyExc_TypeError,
                         "attribute '%s': %s is not supported; use a number, a string, or a list of strings or tensors",
-                        a->key, Py_TYPE(v)->tp_name),
+                        a->key, PY_TYPE_NAME(v)),
            false;
-  Py_ssize_t n = PyTuple_GET_SIZE(seq);
-  bool tensors = n > 0 && PyObject_TypeCheck(PyTuple_GET_ITEM(seq, 0), PyTensor_Type);
+  Py_ssize_t n = PyTuple_Size(seq);
+  bool tensors = n > 0 && PyObject_TypeCheck(PyTuple_GetItem(seq, 0), PyTensor_Type);
   PyObject *mem = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)sizeof(void *) * (n + 1));
   bool ok = mem && PyList_Append(keep, seq) == 0 && PyList_Append(keep, mem) == 0;
   if (ok) {
     a->kind = tensors ? TA_TENSORS : TA_STRS, a->n = (int32_t)n;
-    a->tensors = (TensorId *)(void *)PyByteArray_AS_STRING(mem);
-    a->strs = (const char **)(void *)PyByteArray_AS_STRING(mem);
+    a->tensors = (TensorId *)(void *)PyByteArray_AsString(mem);
+    a->strs = (const char **)(void *)PyByteArray_AsString(mem);
     for (Py_ssize_t i = 0; ok && i < n; i++) {
-      PyObject *x = PyTuple_GET_ITEM(seq, i);
+      PyObject *x = PyTuple_GetItem(seq, i);
       if (tensors)
         ok = (a->tensors[i] = py_tensor_id(x)) != 0;
       else if (!PyUnicode_Check(x))
         ok = (PyErr_Format(PyExc_TypeError, "attribute '%s': element %zd is %s, not a string", a->key, i,
-                           Py_TYPE(x)->tp_name),
+                           PY_TYPE_NAME(x)),
               false);
       else
-        ok = (a->strs[i] = PyUnicode_AsUTF8(x)) != NULL;
+        ok = (a->strs[i] = py_utf8(x)) != NULL;
     }
     if (!tensors)
       a->tensors = NULL;
@@ -386,14 +386,14 @@ static PyObject *fn_compute(PyObject *Py_UNUSED(m), PyObject *args) {
   Py_ssize_t n = 0, pos = 0;
   if (!PyArg_ParseTuple(args, "ssO!OO!", &x.name, &x.tag, &PyList_Type, &axes, &bodies, &PyDict_Type, &attrs))
     return NULL;
-  x.n = (int)PyList_GET_SIZE(axes);
+  x.n = (int)PyList_Size(axes);
   PyObject *keep = PyList_New(0);
   x.axis = py_calloc(x.n + 1, sizeof(TeAxis));
-  x.attr = py_calloc(PyDict_GET_SIZE(attrs) + 1, sizeof(TeAttr));
+  x.attr = py_calloc(PyDict_Size(attrs) + 1, sizeof(TeAttr));
   ExprId *b = py_expr_list(bodies, &n, "bodies must be a sequence");
   bool ok = keep && x.axis && x.attr && b;
   for (int i = 0; ok && i < x.n; i++) {
-    PyIterVar *v = (PyIterVar *)PyList_GET_ITEM(axes, i);
+    PyIterVar *v = (PyIterVar *)PyList_GetItem(axes, i);
     ok = PyObject_TypeCheck((PyObject *)v, PyIterVar_Type) && v->extent;
     if (!ok)
       PyErr_Format(PyExc_TypeError, "axis %d of compute '%s' is no iterator with a range", i, x.name);
@@ -461,11 +461,11 @@ static PyObject *fn_reduce(PyObject *Py_UNUSED(m), PyObject *args) {
   bool ok = s && (x.red.cond = py_expr_id(cond)) != 0;
   if (ok && init != Py_None) ok = (in = py_expr_list(init, &n_init, "init must be a sequence")) != NULL;
   if (ok && in && n_init != n) ok = (PyErr_SetString(PyExc_ValueError, "init must have one element per value"), false);
-  Py_ssize_t na = PyList_GET_SIZE(axes);
+  Py_ssize_t na = PyList_Size(axes);
   IrAxis *ax = py_calloc(na + 1, sizeof(IrAxis));
   ok = ok && ax;
   for (Py_ssize_t i = 0; ok && i < na; i++) {
-    PyIterVar *v = (PyIterVar *)PyList_GET_ITEM(axes, i);
+    PyIterVar *v = (PyIterVar *)PyList_GetItem(axes, i);
     ok = PyObject_TypeCheck((PyObject *)v, PyIterVar_Type) && v->kind == IV_REDUCE;
     if (!ok)
       PyErr_Format(PyExc_TypeError, "axis %zd of the reduction is no te.reduce_axis", i);

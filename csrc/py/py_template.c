@@ -8,7 +8,7 @@ PyTypeObject *PySpace_Type;
 
 PySpace *py_space(PyObject *o) {
   if (PyObject_TypeCheck(o, PySpace_Type)) return (PySpace *)o;
-  PyErr_Format(PyExc_TypeError, "expected a Space, got %s", Py_TYPE(o)->tp_name);
+  PyErr_Format(PyExc_TypeError, "expected a Space, got %s", PY_TYPE_NAME(o));
   return NULL;
 }
 
@@ -29,7 +29,7 @@ void py_space_failed(PySpace *p) {
   PyErr_Fetch(&type, &value, &trace);
   PyErr_NormalizeException(&type, &value, &trace);
   if (value && trace) PyException_SetTraceback(value, trace);
-  Py_XSETREF(p->failure, value);
+  PY_SET(p->failure, value);
   PY_DROP(type, trace);
 }
 
@@ -38,7 +38,7 @@ ERR_BODY(do_new, PySpace *p, p->space = space_new(&p->err))
 static PyObject *space_create(PyTypeObject *type, PyObject *args, PyObject *kw) {
   static char *names[] = {NULL};
   if (!PyArg_ParseTupleAndKeywords(args, kw, "", names)) return NULL;
-  PySpace *p = (PySpace *)type->tp_alloc(type, 0);
+  PySpace *p = (PySpace *)PyType_GenericAlloc(type, 0);
   if (!p) return NULL;
   err_init(&p->err);
   if (!py_try(&p->err, do_new, p)) Py_CLEAR(p);
@@ -86,7 +86,7 @@ static PyObject *define(PyObject *o, const char *name, Knob (*make)(void *self, 
 static Knob make_split(void *self, Arena *a, const char *name) { return knob_split(a, name, self); }
 static PyObject *define_split(PyObject *o, const char *name, SplitDef *d, PyObject *order) {
   int64_t *at = order ? py_array(FIELD_I64, order) : NULL;
-  d->n_order = order ? (int32_t)PyTuple_GET_SIZE(order) : 0;
+  d->n_order = order ? (int32_t)PyTuple_Size(order) : 0;
   d->order = at;
   PyObject *r = order && !at ? NULL : define(o, name, make_split, d);
   PyMem_Free(at);
@@ -132,7 +132,7 @@ static Knob make_words(void *self, Arena *a, const char *name) {
   return knob_words(a, name, x->width, x->n, x->word);
 }
 static int word_of(PyObject *o) {
-  const char *text = PyUnicode_AsUTF8(o);
+  const char *text = py_utf8(o);
   int w = text ? ann_find(text) : -1;
   if (text && w < 0) PyErr_Format(PyExc_ValueError, "'%.200s' is no annotation of a loop", text);
   return w;
@@ -142,10 +142,9 @@ static PyObject *m_words(PyObject *o, PyObject *args) {
   PyObject *list;
   Words x = {0};
   if (!PyArg_ParseTuple(args, "siO!", &name, &x.width, &PyTuple_Type, &list)) return NULL;
-  if (PyTuple_GET_SIZE(list) > ANN_WORDS)
-    return PyErr_Format(PyExc_ValueError, "knob '%s': too many annotations", name);
-  for (; x.n < PyTuple_GET_SIZE(list); x.n++) {
-    int w = word_of(PyTuple_GET_ITEM(list, x.n));
+  if (PyTuple_Size(list) > ANN_WORDS) return PyErr_Format(PyExc_ValueError, "knob '%s': too many annotations", name);
+  for (; x.n < PyTuple_Size(list); x.n++) {
+    int w = word_of(PyTuple_GetItem(list, x.n));
     if (w < 0) return NULL;
     x.word[x.n] = (uint8_t)w;
   }
@@ -174,10 +173,10 @@ static Knob make_rows(void *self, Arena *a, const char *name) {
   return knob_table(a, name, x->kind, x->width, x->n, x->at);
 }
 static bool read_row(const Rows *x, PyObject *row, int64_t *out) {
-  if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) != x->width)
+  if (!PyTuple_Check(row) || PyTuple_Size(row) != x->width)
     return PyErr_Format(PyExc_ValueError, "a row of %d items was expected", x->width), false;
   for (int i = 0; i < x->width; i++) {
-    PyObject *item = PyTuple_GET_ITEM(row, i);
+    PyObject *item = PyTuple_GetItem(row, i);
     out[i] = x->kind == KNOB_ANNOTATE ? word_of(item) : PyLong_AsLongLong(item);
     if (PyErr_Occurred()) return false;
   }
@@ -196,10 +195,10 @@ static PyObject *m_table(PyObject *o, PyObject *args) {
   while (k < NS_COUNT(KINDS) && strcmp(KINDS[k].name, kind) != 0) k++;
   if (k == NS_COUNT(KINDS) || x.width < 0) return PyErr_Format(PyExc_ValueError, "no kind of knob: '%s'", kind);
   x.kind = KINDS[k].kind;
-  x.n = PyList_GET_SIZE(rows);
+  x.n = PyList_Size(rows);
   x.at = py_calloc(x.n * x.width + 1, sizeof *x.at);
   bool ok = x.at != NULL;
-  for (Py_ssize_t i = 0; ok && i < x.n; i++) ok = read_row(&x, PyList_GET_ITEM(rows, i), x.at + i * x.width);
+  for (Py_ssize_t i = 0; ok && i < x.n; i++) ok = read_row(&x, PyList_GetItem(rows, i), x.at + i * x.width);
   PyObject *r = ok ? define(o, name, make_rows, &x) : NULL;
   PyMem_Free(x.at);
   return r;
@@ -217,7 +216,7 @@ static PyObject *m_other(PyObject *o, PyObject *args) {
   const char *name;
   PyObject *list;
   if (!PyArg_ParseTuple(args, "sO!", &name, &PyList_Type, &list)) return NULL;
-  Values x = {.n = PyList_GET_SIZE(list)};
+  Values x = {.n = PyList_Size(list)};
   x.at = py_array(FIELD_DOUBLE, list);
   PyObject *r = x.at ? define(o, name, make_other, &x) : NULL;
   PyMem_Free(x.at);
@@ -248,11 +247,10 @@ static PyObject *m_keep(PyObject *o, PyObject *args) {
   if (!PyArg_ParseTuple(args, "iO!", &x.at, &PyList_Type, &list)) return NULL;
   const Knob *k = knob_at(o, x.at);
   if (!k) return NULL;
-  if (PyList_GET_SIZE(list) != k->n)
-    return PyErr_Format(PyExc_ValueError, "knob '%s' has %d entities, not %zd", k->name, (int)k->n,
-                        PyList_GET_SIZE(list));
+  if (PyList_Size(list) != k->n)
+    return PyErr_Format(PyExc_ValueError, "knob '%s' has %d entities, not %zd", k->name, (int)k->n, PyList_Size(list));
   if (!(x.keep = py_calloc(k->n, sizeof *x.keep))) return NULL;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) x.keep[i] = PyList_GET_ITEM(list, i) == Py_True;
+  for (Py_ssize_t i = 0; i < PyList_Size(list); i++) x.keep[i] = PyList_GetItem(list, i) == Py_True;
   bool ok = py_space_try(x.p, do_keep, &x);
   PyMem_Free(x.keep);
   return py_none(ok);
@@ -301,10 +299,10 @@ static PyObject *m_index(PyObject *o, PyObject *args) {
   PyObject *t;
   int32_t q[SPACE_KNOBS];
   if (!PyArg_ParseTuple(args, "O!", &PyTuple_Type, &t)) return NULL;
-  if (PyTuple_GET_SIZE(t) != s->knob.len)
-    return PyErr_Format(PyExc_ValueError, "%zd digits: the space has %d knobs", PyTuple_GET_SIZE(t), s->knob.len);
+  if (PyTuple_Size(t) != s->knob.len)
+    return PyErr_Format(PyExc_ValueError, "%zd digits: the space has %d knobs", PyTuple_Size(t), s->knob.len);
   for (int i = 0; i < s->knob.len; i++) {
-    long d = PyLong_AsLong(PyTuple_GET_ITEM(t, i));
+    long d = PyLong_AsLong(PyTuple_GetItem(t, i));
     if (d == -1 && PyErr_Occurred()) return NULL;
     if (d < 0 || d >= s->knob.at[i].n)
       return PyErr_Format(PyExc_IndexError, "knob '%s' has entities 0 to %d, not %ld", s->knob.at[i].name,
@@ -318,7 +316,7 @@ static PyObject *m_index(PyObject *o, PyObject *args) {
 static bool ask_filter(void *self, Err *e, const int32_t *q) {
   PySpace *p = self;
   PyEntry g = py_enter();
-  PyObject *t = py_tuple(FIELD_I32, p->space->knob.len, q), *r = t ? PyObject_CallOneArg(p->filter, t) : NULL;
+  PyObject *t = py_tuple(FIELD_I32, p->space->knob.len, q), *r = t ? py_call1(p->filter, t) : NULL;
   int yes = r ? PyObject_IsTrue(r) : -1;
   PY_DROP(t, r);
   if (yes < 0) py_space_failed(p);
@@ -328,7 +326,7 @@ static bool ask_filter(void *self, Err *e, const int32_t *q) {
 }
 static PyObject *m_filter(PyObject *o, PyObject *fn) {
   PySpace *p = (PySpace *)o;
-  Py_XSETREF(p->filter, fn == Py_None ? NULL : Py_NewRef(fn));
+  PY_SET(p->filter, fn == Py_None ? NULL : Py_NewRef(fn));
   space_filter(p->space, p->filter ? (SpaceFilter){ask_filter, p} : (SpaceFilter){0});
   Py_RETURN_NONE;
 }
@@ -454,7 +452,7 @@ ERR_BODY(do_operations, Operations *x, x->out = te_count_operations(py_session()
 static PyObject *f_operations(PyObject *Py_UNUSED(m), PyObject *args) {
   PyObject *list;
   if (!PyArg_ParseTuple(args, "O!", &PyList_Type, &list)) return NULL;
-  Operations x = {.n = (int)PyList_GET_SIZE(list)};
+  Operations x = {.n = (int)PyList_Size(list)};
   x.t = py_array(FIELD_TENSOR, list);
   bool ok = x.t && py_guard(py_session(), do_operations, &x);
   PyMem_Free(x.t);

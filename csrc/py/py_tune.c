@@ -27,7 +27,7 @@ static bool devices_from(PyObject *ids, Open *x) {
     return !PyErr_Occurred();
   }
   PyObject *seq = PySequence_Fast(ids, "device_id: expected a number or a list of numbers");
-  Py_ssize_t n = seq ? PySequence_Fast_GET_SIZE(seq) : 0;
+  Py_ssize_t n = seq ? PySequence_Size(seq) : 0;
   bool ok = n >= 1 && n <= PIPE_DEVICES;
   if (seq && !ok) PyErr_Format(PyExc_ValueError, "device_id lists %zd devices, allowed are 1 to %d", n, PIPE_DEVICES);
   ok = ok && py_take(FIELD_I32, seq, n, x->o.ids);
@@ -48,7 +48,7 @@ static PyObject *session_create(PyTypeObject *type, PyObject *args, PyObject *kw
   if (ids && !devices_from(ids, &x)) return NULL;
   x.o.memory = py_build_memory();
   x.d = (DevType)type_code;
-  PyPipeline *p = (PyPipeline *)type->tp_alloc(type, 0);
+  PyPipeline *p = (PyPipeline *)PyType_GenericAlloc(type, 0);
   if (!p) return NULL;
   err_init(&p->err);
   p->made = fork_count();
@@ -85,12 +85,12 @@ static bool given_from(PyObject *inputs, PyDag *d, Given *g) {
   }
   if (inputs == Py_None) return true;
   if (!(g->seq = PySequence_Fast(inputs, "inputs: expected a list with an array or None per tensor"))) return false;
-  if (PySequence_Fast_GET_SIZE(g->seq) != n) {
+  if (PySequence_Size(g->seq) != n) {
     PyErr_Format(PyExc_ValueError, "inputs: expected %d entries, one per tensor", n);
     return false;
   }
   for (int i = 0; i < n; i++) {
-    PyObject *item = PySequence_Fast_GET_ITEM(g->seq, i);
+    PyObject *item = py_item(g->seq, i);
     if (item == Py_None) continue;
     if (PyObject_GetBuffer(item, &g->view[g->n], PyBUF_CONTIG_RO) < 0) return false;
     const Py_buffer *v = &g->view[g->n++];
@@ -248,13 +248,13 @@ static PyObject *m_submit(PyObject *o, PyObject *args) {
   if (PyErr_Occurred()) return NULL;
   PyObject *seq = PySequence_Tuple(states); /* owns its items while the lock is released */
   if (!seq) return NULL;
-  x.n = (int)PySequence_Fast_GET_SIZE(seq);
+  x.n = (int)PySequence_Size(seq);
   x.item = py_scratch_alloc(&x.own, x.n, sizeof *x.item);
   x.text = py_scratch_alloc(&x.own, x.n, sizeof *x.text);
   x.taken = py_scratch_alloc(&x.own, x.n, sizeof(Arena *));
   bool ok = x.item && x.text && x.taken;
   for (int i = 0; ok && i < x.n; i++) {
-    PyObject *it = PySequence_Fast_GET_ITEM(seq, i);
+    PyObject *it = py_item(seq, i);
     ok = py_steps_of(it, &x.item[i].n_step, &x.item[i].step);
     if (!ok || !has_program((PyPipeline *)o, number, it)) continue;
     Candidate *c = ((PyCandidate *)it)->c; /* it will not be asked for again: the pipeline copies it */

@@ -12,7 +12,7 @@
  */
 #include "schedule/internal.h"
 #include "base/limits.h"
-#include <cjson/cJSON.h>
+#include <cJSON.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

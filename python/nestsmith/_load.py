@@ -6,14 +6,6 @@ import sys
 
 __all__ = ["asked_by_doctor", "explain"]
 
-# What the engine is linked with, and what that is linked with: (title, Debian package)
-LIBRARIES = {
-    "libcjson": ("cJSON", "libcjson1"),
-    "libopenblas": ("OpenBLAS", "libopenblas0"),
-    "libgfortran": ("the Fortran run time of OpenBLAS", "libgfortran5"),
-    "libquadmath": ("a part of the Fortran run time of OpenBLAS", "libquadmath0"),
-    "libgomp": ("the OpenMP run time", "libgomp1"),
-}
 AGAIN = "build nestsmith for this machine: `make ext` in a clone, else install the package again from its sources"
 
 
@@ -22,8 +14,7 @@ def explain(error):
     text = " ".join(str(error).split())
     library = re.search(r"(lib\S+\.so[.\d]*): cannot open shared object file", text)
     if library:
-        known = [v for k, v in LIBRARIES.items() if library[1].startswith(k)]
-        title, remedy = (f" ({known[0][0]})", f"apt-get install {known[0][1]}") if known else ("", AGAIN)
+        title, remedy = (" (cJSON)", "apt-get install libcjson1") if library[1].startswith("libcjson") else ("", AGAIN)
         return f"nestsmith needs the library {library[1]}{title}, which is not installed: {remedy}"
     if getattr(error, "name", None) == "numpy":
         return "nestsmith needs NumPy, which is not installed; install it: pip install numpy"

@@ -1,5 +1,6 @@
 /* Gradients of the network, in double precision, against central differences of the rank loss. */
 #define MLP_DOUBLE
+#include "model/product.c"
 #include "model/mlp.c"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,9 @@
 """Model N, the network, on the same real timings as the trees."""
 
+import ctypes.util
+import os
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
@@ -91,3 +94,25 @@ def test_failed_states_and_bad_arguments(pilot):
         net.score(np.zeros((2, 3), np.float32), [0, 2])
     with pytest.raises(TypeError, match="start"):
         _core.Network.train(*part, start=3)
+
+
+PLAIN = """
+import sys
+import numpy as np
+from test_forest import load_pilot, pick
+from nestsmith import _core
+part = pick(load_pilot(), np.arange(0, 4800, 16))
+np.save(sys.argv[1], _core.Network.train(*part, steps=20, seed=7).score(*part[:2]))
+assert _core.product_library() is None
+"""
+
+
+def test_with_and_without_openblas(pilot, tmp_path):
+    """The plain product gives what OpenBLAS does, which is used where it is installed."""
+    part = pick(pilot, np.arange(0, 4800, 16))
+    score = _core.Network.train(*part, steps=20, seed=7).score(*part[:2])
+    assert _core.product_library() == ("libopenblas.so.0" if ctypes.util.find_library("openblas") else None)
+    path = os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])
+    environ = {**os.environ, "NESTSMITH_OPENBLAS": "", "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", PLAIN, str(tmp_path / "score.npy")], env=environ, check=True)
+    assert np.abs(score - np.load(tmp_path / "score.npy")).max() < 1e-2
