@@ -79,7 +79,7 @@ async def say(port, series):
         await comm.write({"op": "nonsense, which is answered after all that came before", "close": True})
         while True:
             await asyncio.wait_for(comm.read(), 20)
-    except (OSError, asyncio.TimeoutError):
+    except (TimeoutError, OSError):
         pass
     finally:
         comm.abort()

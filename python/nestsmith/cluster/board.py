@@ -212,7 +212,7 @@ class Board(Worker):
 
         try:
             await asyncio.wait_for(wait(), BEGIN_SECONDS)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return False
         return True
 

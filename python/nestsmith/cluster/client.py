@@ -59,7 +59,7 @@ class Lease:
                     await self._comm.write({"op": "ns-lease", "lease": self.token, "reply": False})
                 await self._comm.write(message)
                 return await asyncio.wait_for(self._comm.read(), seconds)
-            except asyncio.TimeoutError:  # first: it is an OSError, too
+            except TimeoutError:  # first: it is an OSError, too
                 raise DeviceLost(await self._drop(f"{self} gave no answer within {seconds:g} s")) from None
             except (CommClosedError, OSError) as e:
                 raise DeviceLost(await self._drop(f"{self} went away while it was used ({e})")) from None
@@ -150,7 +150,7 @@ class Client:
             try:
                 await comm.write({"op": "ns-client", "user": _who(), "versions": own_versions(), "reply": False})
                 hello = await asyncio.wait_for(comm.read(), SILENT_SECONDS)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 await close_comm(comm)
                 raise ClusterError(f"{self.host}:{self.port} is reached and says nothing for {SILENT_SECONDS:g} s: no tracker of "
                                    "nestsmith, or too busy to answer") from None  # fmt: skip
@@ -312,7 +312,7 @@ class Client:
         """Why a device of a key is not free, in words."""
         try:
             return waiting_text((await asyncio.wait_for(self._persist({"do": "summary"}), TELL_SECONDS))["summary"], key)
-        except (ClusterError, asyncio.TimeoutError):
+        except (TimeoutError, ClusterError):
             return "the tracker does not answer"
 
     async def forget(self, lease):

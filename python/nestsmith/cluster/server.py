@@ -72,7 +72,7 @@ async def _forgotten(nanny, tracker, tls):
         await asyncio.sleep(LOST_SECONDS / 3)
         try:
             reply = await _ask("ns_known", nanny, tracker, tls, LOST_SECONDS)
-        except (OSError, asyncio.TimeoutError):
+        except (TimeoutError, OSError):
             return
         strange = 0 if reply == {"known": True} else strange + 1
 
@@ -104,7 +104,7 @@ async def serve_board(host, port, port_end, tracker, tls, key, device, custom, s
                 tries = 0
                 await _stays(nanny, tracker, tls)
                 say(f"the tracker {tracker[0]}:{tracker[1]} went away; trying to register again")
-            except (ClusterError, OSError, asyncio.TimeoutError) as e:
+            except (TimeoutError, ClusterError, OSError) as e:
                 if isinstance(e, Refused):
                     raise
                 say(f"not registered with tracker {tracker[0]}:{tracker[1]}: {e or type(e).__name__}; trying again")

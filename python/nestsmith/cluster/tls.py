@@ -29,7 +29,7 @@ def _pem(key):
 
 
 def _certificate(name, key, issuer, issuer_key, days, ca):
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     made = (
         x509.CertificateBuilder()
