@@ -173,6 +173,39 @@ static PyObject *dag_stages(PyObject *o, PyObject *Py_UNUSED(u)) {
   return l;
 }
 
+typedef struct {
+  PyCopy copy;
+  const TeDag *d;
+  int threads, n_wanted;
+  const int32_t *wanted;
+  char *out;
+} Default;
+static void do_default(void *arg) {
+  Default *x = arg;
+  IrCtx *c = x->copy.own.ctx;
+  bool *wanted = arena_array(ir_arena(c), bool, x->d->n_ops + 1);
+  for (int i = 0; i < x->d->n_tensors; i++) wanted[te_dag_op_of(c, x->d, x->d->tensor[i])] = true;
+  for (int i = 0; i < x->n_wanted; i++) {
+    err_check(ir_err(c), x->wanted[i] >= 0 && x->wanted[i] < x->d->n_ops, "there is no stage %d", (int)x->wanted[i]);
+    wanted[x->wanted[i]] = true;
+  }
+  State *s = state_default(c, x->d, x->threads, wanted);
+  x->out = steps_text(ir_arena(c), s->step.len, s->step.at);
+}
+static PyObject *dag_default_steps(PyObject *o, PyObject *args) {
+  PyObject *list;
+  Default x = {.d = ((PyDag *)o)->dag};
+  if (!PyArg_ParseTuple(args, "iO!", &x.threads, &PyList_Type, &list)) return NULL;
+  int32_t *wanted = py_array(FIELD_I32, list);
+  x.wanted = wanted;
+  x.n_wanted = (int)PyList_Size(list);
+  bool ok = wanted && py_copy_dag(&x.copy, (PyDag *)o) && py_copy_run(&x.copy, py_free, do_default, &x);
+  PyObject *r = ok ? PyUnicode_FromString(x.out) : NULL;
+  py_copy_drop(&x.copy);
+  PyMem_Free(wanted);
+  return r;
+}
+
 static PyObject *dag_hold(PyObject *o, PyObject *facts) {
   PyDag *d = (PyDag *)o;
   PyObject *list = PySequence_List(facts), *none = list ? PyList_New(0) : NULL;
@@ -200,6 +233,10 @@ static PyMethodDef DAG_METHODS[] = {
     {"text", PY_KEYWORDS(dag_text), "text(simple=False): all lines unabridged; simple is the form that is hashed."},
     {"workload_key", dag_key, METH_NOARGS, "JSON text of hash (md5 of the simple text) and shapes."},
     {"stages", dag_stages, METH_NOARGS, "One dict of access-analysis flags per stage."},
+    {"default_steps", dag_default_steps, METH_VARARGS,
+     "default_steps(threads, wanted): the steps (JSON text) of the default schedule, for blocks of so many threads, or "
+     "a "
+     "CPU (0). wanted: numbers of the operations whose results are, though others read them."},
     {"hold", dag_hold, METH_O, "hold(facts): holds these instead of the tensors and operations it was made from."},
     {NULL, NULL, 0, NULL}};
 

@@ -162,6 +162,10 @@ State *state_replay_fitted(IrCtx *c, const TeDag *d, int n, const Step *steps);
  * On return every axis of every non-inlined stage has min and extent; leaf ranges of the state are updated. Works in
  * place on a replayed state. Raises on attachment errors. */
 void state_infer_bounds(State *s);
+
+/* The default schedule, for a GPU with so many threads in a block, or for a CPU (0); wanted: of each operation, whether its result is, though
+ * others read it (default.c). */
+State *state_default(IrCtx *c, const TeDag *d, int threads, const bool *wanted);
 /* Which axes count with 64 bits: those of 64-bit axes of the operation, and fused ones that could not be counted with 32;
  * NULL: none. */
 bool *stage_wide_axes(IrCtx *c, const Stage *st);
