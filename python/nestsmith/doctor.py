@@ -71,10 +71,8 @@ def _devices(kind, name, hint):
         if facts is None:
             break
         arch = f"sm_{facts['sm']}, " if facts["sm"] else ""
-        rows.append(
-            ("ok", f"{name} {i}",
-             f"{facts['name']}, {arch}{facts['multiprocessors']} multiprocessors, {_gib(facts['total_bytes'])}")
-        )
+        text = f"{facts['name']}, {arch}{facts['multiprocessors']} multiprocessors, {_gib(facts['total_bytes'])}"
+        rows.append(("ok", f"{name} {i}", text))
     if rows:
         return rows
     why = _core.device_exists(kind, 0)[1]
@@ -146,11 +144,8 @@ def _workers():
 def _memory():
     pages, free, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     total = pages * size
-    status = "ok" if total > 4 * 2**30 else "low"
-    return (
-        status, "memory",
-        f"{_gib(total)}, {_gib(free * size)} free" + ("" if status == "ok" else "; tuning a large network wants 4 GiB"),
-    )
+    text = f"{_gib(total)}, {_gib(free * size)} free"
+    return ("ok", "memory", text) if total > 4 * 2**30 else ("low", "memory", text + "; tuning a large network wants 4 GiB")
 
 
 def _cache():
@@ -282,10 +277,12 @@ def findings():
     rows += _devices(2, "cuda",
                      ": `apt install nvidia-driver`, in a container `docker run --gpus all`; then try `nvidia-smi`")
     rows += _devices(4, "opencl", "")
-    rows += [*_workers(), *_programs(), *_clocks(), *_users()]
-    rows.append(_cache())
-    rows.append(_folder())
-    return rows
+    return [*rows, *_workers(), *_programs(), *_clocks(), *_users(), _cache(), _folder()]
+
+
+# what there must be before programs run on a kind of device
+_NEEDS = {"CPU": ("C compiler", "worker on cpu", "program on cpu"), "CUDA": ("NVRTC", "worker on cuda", "program on cuda"),
+          "OpenCL": ("worker on opencl", "program on opencl")}
 
 
 def main(argv=None):
@@ -298,14 +295,8 @@ def main(argv=None):
         rows += log_findings(path)
     for status, subject, text in rows:
         print(f"{status:8s} {subject:18s} {text}")
-    state = {subject: status for status, subject, _ in rows}
-    usable = [
-        n
-        for n, parts in (("CPU", ("C compiler", "worker on cpu", "program on cpu")),
-                         ("CUDA", ("NVRTC", "worker on cuda", "program on cuda")),
-                         ("OpenCL", ("worker on opencl", "program on opencl")))
-        if all(state.get(p) in ("ok", "low") for p in parts)
-    ]
+    good = {subject for status, subject, _ in rows if status in ("ok", "low")}
+    usable = [name for name, parts in _NEEDS.items() if good.issuperset(parts)]
     print("\nready for: " + (", ".join(usable) or "nothing yet; see the lines above"))
     return 0 if "CPU" in usable else 1
 

@@ -224,7 +224,7 @@ def test_full_results_come_first(tmp_path):
     (entry,) = next(iter(next(iter(best.values())).values()))
     assert entry.rank == (False, 3e-6)
     tuner = auto_scheduler.TaskScheduler([task], callbacks=[])
-    counted = [tuner._take_best(0, r) for _, r in records.load_records(str(log))]
+    counted = [tuner._rounds.better(0, r) for _, r in records.load_records(str(log))]
     assert counted == [True, True, False] and tuner.best_costs[0] == 3e-6
     log_tools.distill(str(log), str(tmp_path / "kept.json"))
     kept = [r.costs for _, r in records.load_records(str(tmp_path / "kept.json"))]

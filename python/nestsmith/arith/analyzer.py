@@ -1,6 +1,7 @@
 """The analyzer: facts about variables, and what follows from them."""
 
 import contextlib
+import dataclasses
 import enum
 
 from .. import _core
@@ -36,20 +37,12 @@ class ConstIntBound:
         return hash((self.min_value, self.max_value))
 
 
+@dataclasses.dataclass(frozen=True)
 class ModularSet:
     """The values that are ``base`` modulo ``coeff``; ``coeff`` 0: ``base`` alone."""
 
-    def __init__(self, coeff, base):
-        self.coeff, self.base = coeff, base
-
-    def __repr__(self):
-        return f"ModularSet(coeff={self.coeff}, base={self.base})"
-
-    def __eq__(self, other):
-        return isinstance(other, ModularSet) and (self.coeff, self.base) == (other.coeff, other.base)
-
-    def __hash__(self):
-        return hash((self.coeff, self.base))
+    coeff: int
+    base: int
 
 
 class IntSet:
@@ -143,9 +136,7 @@ class Analyzer:
         """:meth:`simplify`: rules and the normal form of sums are one pass here."""
         return self.simplify(expr)
 
-    def canonical_simplify(self, expr):
-        """:meth:`simplify`: rules and the normal form of sums are one pass here."""
-        return self.simplify(expr)
+    canonical_simplify = rewrite_simplify
 
     def const_int_bound(self, expr):
         """The :class:`ConstIntBound` of an integer expression."""
@@ -204,7 +195,7 @@ class Analyzer:
             raise TypeError(f"Do not know how to handle type {type(info).__name__}; pass an arith.ConstIntBound")
         var = getattr(var, "var", var)
         if var.kind != "Var":
-            self._conditions += [c for c in self._within(var, info)]
+            self._conditions += self._within(var, info)
             return
         if not override and (var in self._bound or var in self._half):
             raise ValueError(f"Trying to update var '{var}' with a different const bound: it is known already; pass override=True")
@@ -219,12 +210,8 @@ class Analyzer:
 
     @staticmethod
     def _within(var, info):
-        out = []
-        if info.min_value > -_INF:
-            out.append(const(var >= const(info.min_value, var.dtype)))
-        if info.max_value < _INF:
-            out.append(const(var <= const(info.max_value, var.dtype)))
-        return out
+        least = [const(var >= const(info.min_value, var.dtype))] if info.min_value > -_INF else []
+        return least + ([const(var <= const(info.max_value, var.dtype))] if info.max_value < _INF else [])
 
     @contextlib.contextmanager
     def constraint_scope(self, constraint):

@@ -7,6 +7,7 @@ that breaks a limit of its GPU, is one row of zeros.
 
 import json
 import os
+import pathlib
 import struct
 import zlib
 
@@ -228,8 +229,8 @@ class FeatureFile:
                 self._header(f.read(24))
         else:
             names = "\n".join(get_per_store_feature_names()).encode()
-            with open(self.path, "wb") as f:
-                f.write(b"AFD1" + struct.pack("<5I", 1, N_ENTRIES, self.state_entries, self.rules, len(names)) + names)
+            head = struct.pack("<5I", 1, N_ENTRIES, self.state_entries, self.rules, len(names))
+            pathlib.Path(self.path).write_bytes(b"AFD1" + head + names)
 
     def _header(self, raw):
         if len(raw) < 24 or raw[:4] != b"AFD1":
@@ -274,23 +275,17 @@ class FeatureFile:
             times = np.asarray(seconds[i], np.float32).reshape(-1)
             if status is not None:
                 st = int(status[i])
+            elif len(r) == 0:
+                st = self.FAILED_LOWERING
             else:
-                st = (self.FAILED_LOWERING
-                      if len(r) == 0
-                      else self.FAILED_RUN
-                      if len(times) == 0 or times.min() >= FAILED
-                      else self.OK)
-            vec = (np.zeros(self.state_entries, np.float32)
-                   if state_vectors is None
-                   else np.asarray(state_vectors[i], np.float32))
+                st = self.FAILED_RUN if len(times) == 0 or times.min() >= FAILED else self.OK
+            vec = np.asarray(np.zeros(self.state_entries) if state_vectors is None else state_vectors[i], np.float32)
             if vec.shape != (self.state_entries,):
                 raise ValueError(f"state_vectors[{i}] has shape {vec.shape}; the file stores {self.state_entries} "
                                  "entries")
-            out.append(struct.pack("<2I2H", int(task[i]), st, len(r), len(times))
-                       + times.tobytes()
-                       + vec.tobytes()
-                       + r.tobytes())
-            out.append(struct.pack("<Q", 0 if step_hashes is None else int(step_hashes[i])))
+            head = struct.pack("<2I2H", int(task[i]), st, len(r), len(times))
+            seal = struct.pack("<Q", 0 if step_hashes is None else int(step_hashes[i]))
+            out += [head, times.tobytes(), vec.tobytes(), r.tobytes(), seal]
         self._append(b"RECS", b"".join(out))
 
     def read(self):
@@ -298,8 +293,7 @@ class FeatureFile:
         (mean seconds, 1e10 failed), task, status, hash, state; and tasks, a dict of descriptions by number.
 
         Raises ValueError at the first block that is cut off or damaged."""
-        with open(self.path, "rb") as f:
-            raw = f.read()
+        raw = pathlib.Path(self.path).read_bytes()
         at, tasks = self._header(raw[:24]), {}
         rows, first, costs, task, status, hashes, vecs = [], [0], [], [], [], [], []
         while at < len(raw):

@@ -67,8 +67,7 @@ class XGBModel(CostModel):
             raise ValueError(f"model_file is {model_file!r}, but {self._kind!r} has no file format; use trees or mlp")
         self.model_file, self._unsaved = model_file, False
         self.engine = _core.Learner(seed or random.randint(1, 1 << 30), self._kind)
-        self._number = {}
-        self.base = base
+        self._number, self.base = {}, base
 
     def _task(self, task, engine=None):
         """The learner's number of a task; the first search to ask lends its engine-side task."""

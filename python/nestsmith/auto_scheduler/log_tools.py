@@ -24,6 +24,7 @@ import importlib
 import json
 import logging
 import os
+import pathlib
 import sys
 from collections import Counter
 
@@ -235,8 +236,7 @@ def _verify(args):
 def _convert(args):
     mapping = None
     if args.mapping:
-        with open(args.mapping, encoding="utf-8") as f:
-            mapping = json.load(f)
+        mapping = json.loads(pathlib.Path(args.mapping).read_text(encoding="utf-8"))
         if not isinstance(mapping, dict) or not all(isinstance(v, str) for v in mapping.values()):
             raise ValueError(f"{args.mapping} is not of the form {{\"old key\": \"new key\"}}")
     network = _network(args)
@@ -278,12 +278,8 @@ def _run(args, read_model=None):
     elif mode == "verify":
         return _verify(args)
     else:
-        tools = {
-            "best": best,
-            "merge": merge,
-            "top": lambda names: top(names, args.k),
-            "strip": lambda names: [text_of((*f[:11], "v0.6")) for f in records_of(names)],  # without marks
-        }
+        tools = {"best": best, "merge": merge, "top": lambda names: top(names, args.k),
+                 "strip": lambda names: [text_of((*f[:11], "v0.6")) for f in records_of(names)]}  # without marks
         _out(args, tools[mode](args.input), "records")
     return 0
 

@@ -5,6 +5,9 @@
 >>> s.parallel(C, its[0])
 """
 
+import dataclasses
+from typing import Any
+
 from .. import _core, te
 
 # Codes of annotations, as in the state text and in records.
@@ -14,22 +17,15 @@ ANNOTATION_TABLE = {
 }
 
 
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Range:
     """Half-open range; ``min`` or ``extent`` is the text of an expression where it is symbolic."""
 
-    __slots__ = "min", "extent"
-
-    def __init__(self, lo, extent):
-        self.min, self.extent = lo, extent
+    min: Any
+    extent: Any
 
     def __repr__(self):
         return f"range(min={self.min}, ext={self.extent})"
-
-    def __eq__(self, other):
-        return isinstance(other, Range) and (self.min, self.extent) == (other.min, other.extent)
-
-    def __hash__(self):
-        return hash((self.min, self.extent))
 
 
 class Iterator:
@@ -46,20 +42,14 @@ class Iterator:
         return f"{self.name} ({self.range.min},{self.range.extent})" if self.range else f"{self.name} (None)"
 
 
+@dataclasses.dataclass(frozen=True, repr=False)
 class StageOp:
     """An operation that a step made (a cache or a partial reduction); it serves as a key for its stage."""
 
-    def __init__(self, name):
-        self.name = name
+    name: str
 
     def __repr__(self):
         return f"compute({self.name})"
-
-    def __eq__(self, other):
-        return isinstance(other, StageOp) and self.name == other.name
-
-    def __hash__(self):
-        return hash(self.name)
 
 
 class StateStage:
@@ -284,10 +274,7 @@ class State:
                 self.stages[i + (i >= at)].iters = old.iters
 
     def _annotate(self, stage, it, code):
-        stage = self._stage(stage)
-        i = self._iter(stage, it)
-        self._apply("AN", stage, i, code)
-        return self.stages[stage].iters[i]
+        return self._split(1, "AN", stage, it, code)[0]
 
     def bind(self, stage, iterator, thread_name):
         """Binds the loop to ``vthread``, ``blockIdx.x``, ``threadIdx.x``, ...; returns the new iterator. Raises ValueError for another name."""
@@ -329,30 +316,27 @@ class State:
         stage = self._stage(stage)
         self._apply("RE", stage, [self._iter(stage, it) for it in order])
 
+    def _split(self, parts, kind, stage, iterator, *how):
+        stage = self._stage(stage)
+        i = self._iter(stage, iterator)
+        self._apply(kind, stage, i, *how)
+        return self.stages[stage].iters[i : i + parts]
+
     def split(self, stage, iterator, lengths, inner_to_outer=True):
         """Splits a loop; ``lengths`` from outer to inner without the outermost (``inner_to_outer``) or innermost one.
 
         A length may be None (left to the search). Returns the new iterators, outermost first.
         """
-        stage = self._stage(stage)
-        i = self._iter(stage, iterator)
         extent = iterator.range.extent if iterator.range and isinstance(iterator.range.extent, int) else 0
-        self._apply("SP", stage, i, extent, list(lengths), int(inner_to_outer))
-        return self.stages[stage].iters[i : i + len(lengths) + 1]
+        return self._split(len(lengths) + 1, "SP", stage, iterator, extent, list(lengths), int(inner_to_outer))
 
     def follow_split(self, stage, iterator, src_step_id, n_split):
         """Splits a loop like an earlier split step; returns ``n_split + 1`` iterators."""
-        stage = self._stage(stage)
-        i = self._iter(stage, iterator)
-        self._apply("FSP", stage, i, src_step_id, n_split)
-        return self.stages[stage].iters[i : i + n_split + 1]
+        return self._split(n_split + 1, "FSP", stage, iterator, src_step_id, n_split)
 
     def follow_fused_split(self, stage, iterator, src_step_ids, level, factor_or_nparts):
         """Splits a loop by the product of one level of several split steps; returns two iterators."""
-        stage = self._stage(stage)
-        i = self._iter(stage, iterator)
-        self._apply("FFSP", stage, i, list(src_step_ids), level, int(factor_or_nparts))
-        return self.stages[stage].iters[i : i + 2]
+        return self._split(2, "FFSP", stage, iterator, list(src_step_ids), level, int(factor_or_nparts))
 
     def storage_align(self, stage, iterator, factor, offset):
         """The stride of the loop's dimension becomes ``offset`` modulo ``factor``."""

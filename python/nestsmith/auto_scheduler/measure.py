@@ -63,8 +63,7 @@ class MeasureInput:
     """A candidate: a task and a state of its DAG."""
 
     def __init__(self, task, state):
-        self.task = task
-        self.state = state
+        self.task, self.state = task, state
 
     @property
     def engine_state(self):
@@ -99,8 +98,7 @@ class BuildResult:
         self.args = list(args or [])
         self.error_no = int(error_no)
         self.error_msg = error_msg or ""
-        self.time_cost = float(time_cost)
-        self.program = program
+        self.time_cost, self.program = float(time_cost), program
 
     def __repr__(self):
         if self.error_no == 0:
@@ -118,8 +116,7 @@ class MeasureResult:
         self.costs = [Cost(getattr(c, "value", c)) for c in costs]
         self.error_no = int(error_no)
         self.error_msg = error_msg or ""
-        self.all_cost = float(all_cost)
-        self.timestamp = float(timestamp)
+        self.all_cost, self.timestamp = float(all_cost), float(timestamp)
         self.extra = dict(extra or {})
 
     def __repr__(self):
@@ -186,9 +183,19 @@ def one_each(who, what, got, inputs):
     return got
 
 
-def repr_of_state(self):
-    """The call that makes an object again whose pickled state are its arguments."""
-    return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.__getstate__().items())})"
+class Configured:
+    """Base of what its options make: they are what is pickled, and what the text shows."""
+
+    options: tuple = ()  # names of the constructor's arguments, which are attributes
+
+    def __getstate__(self):
+        return {k: getattr(self, k) for k in self.options}
+
+    def __setstate__(self, state):
+        self.__init__(**state)
+
+    def __repr__(self):
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.__getstate__().items())})"
 
 
 def _mark(verbose, text, end=""):
@@ -231,7 +238,7 @@ def check_build_func(build_func):
                          "your function to export_library(path, fcompile=...)")
 
 
-class LocalBuilder(ProgramBuilder):
+class LocalBuilder(Configured, ProgramBuilder):
     """Compiles candidates on this machine.
 
     Parameters
@@ -251,6 +258,8 @@ class LocalBuilder(ProgramBuilder):
         If a number is none.
     """
 
+    options = "timeout", "n_parallel", "build_func"
+
     def __init__(self, timeout=15, n_parallel=None, build_func="default"):
         check_build_func(build_func)
         check.number("timeout", timeout, above=0)
@@ -264,14 +273,6 @@ class LocalBuilder(ProgramBuilder):
     def _forked(self):
         self._pool, self._compilers, self._local = None, [], threading.local()
         self._cancelled, self._lock = False, threading.Lock()
-
-    def __getstate__(self):
-        return {"timeout": self.timeout, "n_parallel": self.n_parallel, "build_func": self.build_func}
-
-    __repr__ = repr_of_state
-
-    def __setstate__(self, state):
-        self.__init__(**state)
 
     def _compiler(self):
         if not hasattr(self._local, "compiler"):
@@ -406,7 +407,7 @@ def bare_rows(task):
             for t, a in zip(tensors, given)]  # fmt: skip
 
 
-class LocalRunner(ProgramRunner):
+class LocalRunner(Configured, ProgramRunner):
     """Runs candidates in an isolated process on this machine.
 
     Parameters
@@ -437,6 +438,9 @@ class LocalRunner(ProgramRunner):
         If `mode` is unknown or a number is too small.
     """
 
+    options: tuple = ("timeout", "number", "repeat", "min_repeat_ms", "cooldown_interval", "enable_cpu_cache_flush", "device",
+                      "mode", "l2", "busy")
+
     def __init__(self, timeout=10, number=3, repeat=1, min_repeat_ms=100, cooldown_interval=0.0,
                  enable_cpu_cache_flush=False, device=0, mode="auto", l2="mixed", busy=None):
         if enable_cpu_cache_flush:
@@ -449,8 +453,7 @@ class LocalRunner(ProgramRunner):
             if not least <= check.number(name, value) < math.inf or (name == "timeout" and value <= 0):
                 raise ValueError(f"{name} is {value}, must be finite and "
                                  f"{'positive' if name == 'timeout' else f'at least {least}'}")
-        self.timeout, self.number, self.repeat, self.min_repeat_ms = (timeout, int(number), int(repeat),
-                                                                      int(min_repeat_ms))
+        self.timeout, self.number, self.repeat, self.min_repeat_ms = timeout, int(number), int(repeat), int(min_repeat_ms)
         self.cooldown_interval, self.enable_cpu_cache_flush = cooldown_interval, bool(enable_cpu_cache_flush)
         self.device, self.mode, self.l2, self.busy = _devices(device), mode, l2, busy
         forks.renew(self)._forked()
@@ -483,18 +486,6 @@ class LocalRunner(ProgramRunner):
     def lock_mode(self):
         """The engine's number of `busy`."""
         return _BUSY[self.busy]
-
-    def __getstate__(self):
-        return {
-            k: getattr(self, k)
-            for k in ("timeout", "number", "repeat", "min_repeat_ms", "cooldown_interval", "enable_cpu_cache_flush",
-                      "device", "mode", "l2", "busy")
-        }
-
-    __repr__ = repr_of_state
-
-    def __setstate__(self, state):
-        self.__init__(**state)
 
     def _task_data(self, task):
         key = task.workload_key, id(task.compute_dag)

@@ -7,6 +7,7 @@ a file. `Plot.figure` gives the same as a matplotlib figure.
 import html
 import math
 import os
+import pathlib
 
 from .measure_record import KEY, TIME, fallen, records_of
 from .workload_keys import decode_workload_key
@@ -116,8 +117,7 @@ class Plot:
     def savefig(self, path):
         """Writes ``.svg`` directly, other formats through matplotlib."""
         if os.fspath(path).lower().endswith(".svg"):
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(self.svg())
+            pathlib.Path(path).write_text(self.svg(), encoding="utf-8")
         else:
             self.figure().savefig(path)
 

@@ -47,6 +47,8 @@ class RPCRunner(LocalRunner):
         When measuring begins: no tracker, or no device of the key.
     """
 
+    options = "key", "host", "port", "priority", "n_parallel", "tls_dir", "wait_limit", *LocalRunner.options
+
     def __init__(self, key, host=None, port=None, priority=1, n_parallel=1, timeout=10, number=3, repeat=1,
                  min_repeat_ms=0, cooldown_interval=0.0, enable_cpu_cache_flush=False, device=0, mode="auto",
                  l2="mixed", busy=None, tls_dir=None, wait_limit=None):
@@ -64,13 +66,6 @@ class RPCRunner(LocalRunner):
     def _forked(self):
         super()._forked()
         self._lanes, self._rows = None, {}
-
-    def __getstate__(self):
-        names = "key", "host", "port", "priority", "n_parallel", "tls_dir", "wait_limit"
-        return {**{k: getattr(self, k) for k in names}, **super().__getstate__()}
-
-    def __setstate__(self, state):
-        self.__init__(**state)
 
     @property
     def devices(self):

@@ -78,10 +78,9 @@ class TuningOptions:
                 raise ValueError(f"{name}={v!r}: expected 'local' or an object such as LocalRunner(...)")
         self.num_measure_trials = check.integer("num_measure_trials", num_measure_trials, 0)
         self.early_stopping = max(-1, check.integer("early_stopping", -1 if early_stopping is None else early_stopping))
-        chosen = not isinstance(num_measures_per_round, _Default)
-        self.num_measures_per_round = (
-            check.integer("num_measures_per_round", num_measures_per_round, 1) if chosen else num_measures_per_round
-        )
+        if not isinstance(num_measures_per_round, _Default):
+            num_measures_per_round = check.integer("num_measures_per_round", num_measures_per_round, 1)
+        self.num_measures_per_round = num_measures_per_round
         self.verbose = verbose
         self.builder = LocalBuilder() if builder == "local" else builder
         self.runner = LocalRunner() if runner == "local" else runner
@@ -180,9 +179,9 @@ class SearchTask:
             math = math_mode(PassContext.current().config, self.target)
         check.one_of_names("math", math, MATH_MODES)
         self.math = math
-        self.layout_rewrite_option = (LayoutRewriteOption.get_target_default(self.target)
-                                      if layout_rewrite_option is None
-                                      else layout_rewrite_option)
+        if layout_rewrite_option is None:
+            layout_rewrite_option = LayoutRewriteOption.get_target_default(self.target)
+        self.layout_rewrite_option = layout_rewrite_option
         self.constant_inputs, self.constant_bytes = (), 0  # weights of a network, and what all its weights take
         self.task_input_names = self._register_inputs(task_inputs, task_inputs_overwrite, task_inputs_save_to_file)
         self.given_inputs = None  # arrays by position instead of by name: what `ref_input` of a template's runner says
@@ -333,17 +332,18 @@ class SearchTask:
             assert kind == print_mode or (print_mode == "c" and self.target.kind.device_type == 1), (
                 f"print_mode={print_mode!r} needs such a target, not {kind}"
             )
-            return _core.candidate_source(core_state(inp.state), self.engine_target(),
-                                          int(self.layout_rewrite_option))[0]
+            return self._source(inp.state)[0]
         if print_mode == "report":
             return self._report(inp.state)
         raise ValueError(f"Invalid print_mode: {print_mode}; expected schedule, trace, cuda, opencl, c or report")
 
+    def _source(self, state, *name):
+        return _core.candidate_source(core_state(state), self.engine_target(), int(self.layout_rewrite_option), *name)
+
     def _report(self, state):
         if self.target.kind.name != "cuda":
             raise ValueError(f"print_mode='report' needs a cuda target, not {self.target.kind.name}")
-        source, manifest = _core.candidate_source(core_state(state), self.engine_target(),
-                                                  int(self.layout_rewrite_option), _core.BUILD_NAME)
+        source, manifest = self._source(state, _core.BUILD_NAME)
         dynamic = max(k["dyn_shared_bytes"] for k in json.loads(manifest)["kernels"])
         binary, _ = compile_source(self.target, source, self.desc or self.workload_key, of_steps=True)
         r = _core.build_report(self.target.engine(), binary, dynamic)
@@ -439,6 +439,14 @@ def _load_buffer(name):
     return None
 
 
+def _found_in_file(table, name):
+    """Takes an input from its file, where there is one; whether there is."""
+    found = _load_buffer(name)
+    if found is not None:
+        table[name] = nd.array(found)
+    return found is not None
+
+
 def _host_array(data):
     return np.ascontiguousarray(data.numpy() if hasattr(data, "numpy") else data)
 
@@ -458,9 +466,7 @@ def register_task_input_buffer(workload_key, input_name, input_data, overwrite=F
     if not overwrite:
         if input_name in table:
             raise RuntimeError(f"Tensor {input_name} exists already; pass overwrite=True to replace it")
-        found = _load_buffer(input_name)
-        if found is not None:
-            table[input_name] = nd.array(found)
+        if _found_in_file(table, input_name):
             return table[input_name]
     table[input_name] = input_data
     if save_to_file:
@@ -473,9 +479,7 @@ def get_task_input_buffer(workload_key, input_name):
     """A registered input: of this workload, from a file, or of the "default" table; `ValueError` if missing."""
     table = _BUFFERS.setdefault(workload_key, {})
     if input_name not in table:
-        found = _load_buffer(input_name)
-        if found is not None:
-            table[input_name] = nd.array(found)
+        _found_in_file(table, input_name)
     for t in (table, _BUFFERS["default"]):
         if input_name in t:
             return t[input_name]

@@ -69,9 +69,6 @@ def check_compilers(options, tasks):
 
 
 class _Batch:
-    __slots__ = ("task", "policy", "inputs", "results", "left", "future", "arrived", "first_tag", "started", "ended",
-                 "recalled", "away", "verify")
-
     def __init__(self, task, policy, inputs, verify=False):
         self.task, self.policy, self.inputs, self.verify = task, policy, list(inputs), verify
         self.results = [None] * len(self.inputs)
@@ -253,9 +250,7 @@ class Measurer:
         """Fills in what an earlier run has measured; returns the indices of the rest."""
         todo = []
         for i, inp in enumerate(batch.inputs):
-            res = None
-            if self.known:
-                res = self.known.get((batch.task.workload_key, handle_of(inp.state).steps()))
+            res = self.known.get((batch.task.workload_key, handle_of(inp.state).steps())) if self.known else None
             if res is None:
                 todo.append(i)
             else:
@@ -472,8 +467,7 @@ class Measurer:
         if not done or key in self._diagnosed or key in self.best or any(seconds_of(r) < FAILED for r in done):
             return
         self._diagnosed.add(key)
-        seen = Counter()
-        text = {}
+        seen, text = Counter(), {}
         for r in done:
             cause = cause_of(r)
             seen[cause] += 1
@@ -510,28 +504,23 @@ class TimeSplit:
             return ""
         e, lanes, devices = self.elapsed, max(1, self.lanes), max(1, self.devices)
         late = 1 - self.late_run_s / (self.late_elapsed * devices) if self.late_elapsed > 0 else None
-        return "\n".join(
-            [
-                f"Time: {e:.1f} s; search {self.search:.1f} s, training {self.train:.1f} s, "
-                f"compiling {self.compile_s:.1f} s in {lanes} lanes ({self.compiled} programs, "
-                f"{self.cached} from the cache), "
-                f"device {self.run_s:.1f} s ({self.full} of {self.ran} timed in full)",
-                f"Idle: device {100 * (1 - self.run_s / (e * devices)):.0f} %"
-                + (f" (after the first minute {100 * late:.0f} %)" if late is not None else "")
-                + f", compile lanes {100 * max(0.0, 1 - self.compile_s / (e * lanes)):.0f} %",
-                *self.trust(),
-            ]
-        )
+        idle = f"Idle: device {100 * (1 - self.run_s / (e * devices)):.0f} %"
+        if late is not None:
+            idle += f" (after the first minute {100 * late:.0f} %)"
+        return "\n".join([
+            f"Time: {e:.1f} s; search {self.search:.1f} s, training {self.train:.1f} s, compiling {self.compile_s:.1f} s in "
+            f"{lanes} lanes ({self.compiled} programs, {self.cached} from the cache), device {self.run_s:.1f} s "
+            f"({self.full} of {self.ran} timed in full)",
+            f"{idle}, compile lanes {100 * max(0.0, 1 - self.compile_s / (e * lanes)):.0f} %", *self.trust()])
 
     def trust(self):
         """Lines about stopped candidates, the canary and workers."""
         out = []
         if self.finals or self.cut:
-            out.append(
-                f"Race: {self.finalists} finalists in {self.finals} finals; {self.cut} candidates stopped early"
-                + (f", {self.audited} of them measured in full all the same: {self.wrong_cuts} wrongly stopped"
-                   if self.audited else "")
-            )  # fmt: skip
+            race = f"Race: {self.finalists} finalists in {self.finals} finals; {self.cut} candidates stopped early"
+            if self.audited:
+                race += f", {self.audited} of them measured in full all the same: {self.wrong_cuts} wrongly stopped"
+            out.append(race)
         if self.checks:
             quiet = f"Canary: {self.checks} checks, spread {100 * self.canary_spread:.1f} %"
             if self.disturbed:
@@ -646,10 +635,7 @@ def tune_alone(policy, options, measurer):
 
 def log_file_of(options):
     """Name of the file that a `RecordToFile` among the callbacks writes, or None."""
-    for cb in options.measure_callbacks:
-        if getattr(cb, "filename", None):
-            return str(cb.filename)
-    return None
+    return next((str(cb.filename) for cb in options.measure_callbacks if getattr(cb, "filename", None)), None)
 
 
 def _summary(task, cost, count, measurer, options):

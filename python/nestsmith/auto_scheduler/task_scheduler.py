@@ -41,11 +41,8 @@ FIRST_ROUND = 2  # candidates of a round in a run by the clock, as long as no ca
 
 def derive_similarity_tag(dag, log_base=1.618):
     """Tag of tasks that should reach similar throughput; "" if the operators carry none."""
-    tag = ""
-    for op in dag.ops:
-        value = dict(getattr(op, "attrs", None) or {}).get("auto_scheduler_task_scheduler_tag")
-        if value:
-            tag += f"{value}_"
+    said = (dict(getattr(op, "attrs", None) or {}).get("auto_scheduler_task_scheduler_tag") for op in dag.ops)
+    tag = "".join(f"{value}_" for value in said if value)
     return tag + str(int(math.log(dag.flop_ct + 1) / math.log(log_base))) if tag else ""
 
 
@@ -402,10 +399,8 @@ class TaskScheduler:
         """RuntimeError if a run ended without a single valid result."""
         nothing = len(self.dead_tasks) == len(self.tasks) or (self.measurer.trials > 0 and self.measurer.valid == 0)
         if all(c >= 1e9 for c in self.layer_costs) and nothing:
-            raise RuntimeError(
-                "no task has a valid result; failures: "
-                + (", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5)) or "nothing could be sampled")
-            )
+            causes = ", ".join(f"{c} {n}" for c, n in self.measurer.causes.most_common(5))
+            raise RuntimeError(f"no task has a valid result; failures: {causes or 'nothing could be sampled'}")
 
     def _devices(self):
         """How many measure at the same time."""
@@ -414,10 +409,8 @@ class TaskScheduler:
     def _overlap(self):
         """While a GPU measures, the CPU may search. A CPU that is being timed must be left alone, unless it is one of several
         boards, all of which are to have work."""
-        runner = self.tune_option.runner
-        return all(t.target.kind.name not in ("llvm", "c", "cpu") for t in self.tasks) or (
-            hasattr(runner, "start") and self._devices() > 1
-        )
+        gpus = all(t.target.kind.name not in ("llvm", "c", "cpu") for t in self.tasks)
+        return gpus or (hasattr(self.tune_option.runner, "start") and self._devices() > 1)
 
     def _loop(self, search):
         """Does what the engine says is next. Search and training run in one other thread."""
@@ -563,10 +556,6 @@ class TaskScheduler:
         progress.round_line()
         self._call("post_tune", task)
 
-    def _take_best(self, task, res):
-        """Whether a result is the task's best now. Any time of the full stage goes before a quick one."""
-        return self._rounds.better(task, res)
-
     def _call(self, what, task):
         for cb in self.callbacks:
             self.measurer.signals.call(getattr(cb, what), self, task)
@@ -614,9 +603,6 @@ class TaskScheduler:
             print(f"TaskScheduler: {text}" + (f": {why}" if why else ""), flush=True)
         logger.info("TaskScheduler: %s", text)
 
-    def _log_file(self):
-        return log_file_of(self.tune_option)
-
     def _table(self, next_task):
         """Has the table printed by the callbacks that print it."""
         for cb in self.callbacks:
@@ -626,7 +612,7 @@ class TaskScheduler:
     def _ended_by(self, what):
         if self.style == "none":
             return
-        log = self._log_file()
+        log = log_file_of(self.tune_option)
         print(f"{what}." + (f" To go on: TaskScheduler(tasks, task_weights, load_log_file={log!r})" if log else ""),
               flush=True)
 
@@ -634,19 +620,15 @@ class TaskScheduler:
         missing = [i for i, c in enumerate(self.layer_costs) if c >= 1e9]
         m = self.measurer
         failed = ", ".join(f"{c} {n}" for c, n in m.causes.most_common(4))
-        per = (time.time() - self.tic) / max(1, self.ct)
-        print(
-            f"Valid: {m.valid}/{m.trials}  Failed: {m.trials - m.valid}{' (' + failed + ')' if failed else ''}  "
-            f"s/trial: {per:.3f}" + (f"  Saved: {self._log_file()}" if self._log_file() else ""),
-            flush=True,
-        )
+        log, per = log_file_of(self.tune_option), (time.time() - self.tic) / max(1, self.ct)
+        print(f"Valid: {m.valid}/{m.trials}  Failed: {m.trials - m.valid}{' (' + failed + ')' if failed else ''}  "
+              f"s/trial: {per:.3f}" + (f"  Saved: {log}" if log else ""), flush=True)
         if m.split.text():
             print(m.split.text(), flush=True)
         if missing:
             names = ", ".join(short(self.tasks[i].desc) for i in missing[:4]) + (", ..." if len(missing) > 4 else "")
             print(f"Warning: {len(missing)} of {self.layers} tasks have no valid result ({names}): they keep a "
                   "schedule that was not measured. More trials or more seconds reach them.", flush=True)
-        log = self._log_file()
         if log:
             print(f"To go on later: auto_scheduler.TaskScheduler(tasks, task_weights, load_log_file={log!r})\nTo keep "
                   f"the best only: python -m nestsmith.log --mode distill -i {shlex.quote(log)}", flush=True)

@@ -21,8 +21,7 @@ class AutotvmGlobalScope:
     def __init__(self):
         self._old = AutotvmGlobalScope.current
         AutotvmGlobalScope.current = self
-        self.in_tuning = False
-        self.silent = False
+        self.in_tuning, self.silent = False, False
 
     def deep_copy(self, global_scope):
         """Takes over the settings of another scope, e.g. that of the process that started this one."""

@@ -78,9 +78,7 @@ class ApplyHistoryBest(DispatchContext):
 
     def __init__(self, records):
         super().__init__()
-        self.best_by_targetkey = {}
-        self.best_by_model = {}
-        self._best_user_defined = {}
+        self.best_by_targetkey, self.best_by_model, self._best_user_defined = {}, {}, {}
         self.load(records)
 
     def load(self, records):
@@ -156,8 +154,7 @@ class ApplyGraphBest(DispatchContext):
         self._first = {}
         for inp, _ in self._records:
             self._first.setdefault(inp.task.workload, inp.config)
-        self._counter = 0
-        self._global_cfg_dict = {}
+        self._counter, self._global_cfg_dict = 0, {}
 
     def _query_inside(self, target, workload):
         if self._counter < len(self._records):

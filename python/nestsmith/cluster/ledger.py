@@ -124,8 +124,7 @@ class Ledger:
         out = []
         for lease in list(self.leases.values()):
             if now - lease.renewed > RENEW_SECONDS:
-                why = f"the lease was not renewed for {RENEW_SECONDS:g} s"
-                out.append(("lost", lease.client, lease.token, why))
+                out.append(("lost", lease.client, lease.token, f"the lease was not renewed for {RENEW_SECONDS:g} s"))
                 out += self._free(lease, now)
         for r in list(self.requests):
             if r.alone_since is not None and now - r.alone_since >= r.wait:
@@ -137,13 +136,11 @@ class Ledger:
         """Why a request is not served."""
         last = self.last.get(request.key)
         keys = sorted({b.key for b in self.boards.values()})
-        return (
-            f"no device with key {request.key!r} was there for {request.wait:g} s"
-            + (f" of the class {request.like}" if request.like else "")
-            + (f" besides {', '.join(sorted(request.but))}, which the request leaves out (devices of another speed)" if request.but else "")
-            + (f"; last event: {last}" if last else "; none has ever registered")
-            + (f"; there are devices with {', '.join(map(repr, keys))}" if keys else "")
-        )
+        of_class = f" of the class {request.like}" if request.like else ""
+        left_out = f" besides {', '.join(sorted(request.but))}, which the request leaves out (devices of another speed)" if request.but else ""
+        event = f"; last event: {last}" if last else "; none has ever registered"
+        others = f"; there are devices with {', '.join(map(repr, keys))}" if keys else ""
+        return f"no device with key {request.key!r} was there for {request.wait:g} s{of_class}{left_out}{event}{others}"
 
     # ---- inside ----
     def _free(self, lease, now):

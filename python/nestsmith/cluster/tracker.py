@@ -6,16 +6,8 @@ import platform
 import sys
 import time
 
-from .engine import (
-    CommClosedError,
-    Scheduler,
-    SchedulerPlugin,
-    close_comm,
-    first_cause,
-    open_comm,
-    security_of,
-    versions,
-)
+from . import engine
+from .engine import CommClosedError, Scheduler, SchedulerPlugin, close_comm, first_cause, open_comm, security_of
 from .ledger import Ledger
 from .settings import ClusterError, free_port
 from .talk import MOST_TEXT, heard, told
@@ -30,7 +22,7 @@ WAY_BACK_SECONDS = 5.0
 def own_versions():
     """What clients and servers must have in common with the tracker."""
     package = sys.modules[__name__.partition(".")[0]]  # not imported: it stands above its rooms
-    return {"nestsmith": package.__version__, "python": ".".join(platform.python_version_tuple()[:2]), **versions()}
+    return {"nestsmith": package.__version__, "python": ".".join(platform.python_version_tuple()[:2]), **engine.versions()}
 
 
 def version_conflict(theirs):

@@ -13,10 +13,7 @@ __all__ = ["compile_object", "compiler_for", "create_executable", "create_shared
 
 def get_cc():
     """The C compiler's command: $CC, else cc, gcc or clang, whichever is installed; None if there is none."""
-    named = os.environ.get("CC")
-    if named:
-        return named
-    return next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
+    return os.environ.get("CC") or next((c for c in ("cc", "gcc", "clang") if shutil.which(c)), None)
 
 
 def _run(command):
@@ -131,10 +128,7 @@ def compiler_for(target, fcompile):
         named = named()
     if named:
         return named
-    triple = ""
-    for word in str(target).split():
-        if word.startswith("-mtriple="):
-            triple = word.split("=", 1)[1]
+    triple = dict(word.partition("=")[::2] for word in str(target).split()).get("-mtriple", "")
     if not triple or triple.split("-")[0] == os.uname().machine:
         return get_cc()
     if shutil.which(f"{triple}-gcc"):

@@ -1,6 +1,7 @@
 """C to LLVM's text by the system's clang, at TVM's place."""
 
 import os
+import pathlib
 import shutil
 import subprocess
 
@@ -48,10 +49,8 @@ def create_llvm(inputs, output=None, options=None, cc=None):
     for i, text in enumerate([inputs] if isinstance(inputs, str) else inputs):
         files.append(text if os.path.isfile(text) else folder.relpath(f"input{i}.cc"))
         if files[-1] != text:
-            with open(files[-1], "w", encoding="utf-8") as f:
-                f.write(text)
+            pathlib.Path(files[-1]).write_text(text, encoding="utf-8")
     run = subprocess.run([cc, "-S", "-emit-llvm", *(options or []), "-o", output, *files], capture_output=True, text=True, check=False)
     if run.returncode:
         raise RuntimeError(f"{cc} failed:\n{run.stdout}{run.stderr}")
-    with open(output, encoding="utf-8") as f:
-        return f.read()
+    return pathlib.Path(output).read_text(encoding="utf-8")

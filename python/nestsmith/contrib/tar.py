@@ -28,9 +28,7 @@ def untar(tar_file, directory):
         for member in archive.getmembers():
             if not member.isfile() or os.path.basename(member.name) != member.name:
                 raise ValueError(f"{tar_file}: entry {member.name!r} is not a plain file name")
-        archive.extractall(directory, filter="data") if hasattr(tarfile, "data_filter") else archive.extractall(
-            directory
-        )
+        archive.extractall(directory, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
 
 
 def normalize_file_list_by_unpacking_tars(temp, file_list):

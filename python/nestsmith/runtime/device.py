@@ -27,6 +27,11 @@ def _new_lock():
 os.register_at_fork(after_in_child=_new_lock)  # another thread of the parent may hold it
 
 
+def _reported(name, doc):
+    """A property of devices: something that the driver says."""
+    return property(lambda self: self._fact(name), doc=doc)
+
+
 class Device:
     """A device by type and number. Made with `device`, `cpu`, `cuda` or `opencl`; the device itself is opened when
     needed.
@@ -48,8 +53,7 @@ class Device:
     __slots__ = "device_type", "device_id"
 
     def __init__(self, device_type, device_id=0):
-        self.device_type = int(device_type)
-        self.device_id = int(device_id)
+        self.device_type, self.device_id = int(device_type), int(device_id)
         if self.device_id < 0:
             raise ValueError(f"device number {device_id} is negative")
 
@@ -79,61 +83,25 @@ class Device:
         return _core.device_exists(self.device_type, self.device_id)[1]
 
     @property
-    def device_name(self):
-        """Name that the driver gives, e.g. "NVIDIA H100"."""
-        return self._fact("name")
-
-    @property
     def compute_version(self):
         """CUDA: "9.0" and the like; else None."""
         sm = self._fact("sm")
         return f"{sm // 10}.{sm % 10}" if sm else None
 
     @property
-    def warp_size(self):
-        """Threads that run in lock step."""
-        return self._fact("warp_size")
-
-    @property
-    def max_threads_per_block(self):
-        """Limit of threads per block."""
-        return self._fact("max_threads_per_block")
-
-    @property
-    def max_shared_memory_per_block(self):
-        """Bytes of static shared memory per block."""
-        return self._fact("max_shared_per_block")
-
-    @property
-    def multi_processor_count(self):
-        """Multiprocessors (CPU: threads that programs use)."""
-        return self._fact("multiprocessors")
-
-    @property
-    def max_clock_rate(self):
-        """Clock in kHz."""
-        return self._fact("clock_khz")
-
-    @property
     def max_thread_dimensions(self):
         """Limits of the block's extents [x, y, z]."""
         return self._fact("max_dims") and list(self._fact("max_dims"))
 
-    @property
-    def l2_cache_size_bytes(self):
-        """Size of the last-level cache."""
-        return self._fact("l2_bytes")
-
-    @property
-    def total_global_memory(self):
-        """Bytes of memory of the device."""
-        return self._fact("total_bytes")
-
-    @property
-    def api_version(self):
-        """Version of the driver's interface."""
-        return self._fact("driver_version")
-
+    device_name = _reported("name", 'Name that the driver gives, e.g. "NVIDIA H100".')
+    warp_size = _reported("warp_size", "Threads that run in lock step.")
+    max_threads_per_block = _reported("max_threads_per_block", "Limit of threads per block.")
+    max_shared_memory_per_block = _reported("max_shared_per_block", "Bytes of static shared memory per block.")
+    multi_processor_count = _reported("multiprocessors", "Multiprocessors (CPU: threads that programs use).")
+    max_clock_rate = _reported("clock_khz", "Clock in kHz.")
+    l2_cache_size_bytes = _reported("l2_bytes", "Size of the last-level cache.")
+    total_global_memory = _reported("total_bytes", "Bytes of memory of the device.")
+    api_version = _reported("driver_version", "Version of the driver's interface.")
     driver_version = api_version
 
     def sync(self, stream=None):

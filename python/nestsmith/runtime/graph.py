@@ -7,6 +7,7 @@ fit the machine where the file is loaded is compiled again from its source, once
 import json
 import logging
 import os
+import pathlib
 import tempfile
 import threading
 import warnings
@@ -149,10 +150,8 @@ class GraphRuntime:
             if key not in self._index:
                 hint = check.did_you_mean(key, self._index)
                 if key in self._original:
-                    hint = ("; it was a parameter of the network, but its value has become part of the compiled "
-                            "constants")
-                names = [repr(n) for n in self.get_input_info()[0]]
-                listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+                    hint = "; it was a parameter of the network, but its value has become part of the compiled constants"
+                listed = check.some(map(repr, self.get_input_info()[0]), 10)
                 raise TVMError(f"Could not find {key!r} in the graph's inputs{hint}; there are: {listed or 'none'}")
             return self._index[key]
         if not 0 <= int(key) < len(self._inputs):
@@ -253,32 +252,29 @@ class GraphRuntime:
     def load_params(self, data):
         """Sets parameters from the bytes of a parameter file. One warning tells the names that are no input, one those of
         weights that became constants when the network was compiled: they keep the values that they had then."""
-        params = load_param_dict(bytes(data))
-        self._warn_of_others(params)
-        for name, value in params.items():
-            if name in self._index:
-                self._upload(self._index[name], value)
-                self._params.add(name)
+        self._take_params(load_param_dict(bytes(data)))
 
     def share_params(self, other, data):
         """Uses the parameters of another executor on the same device for every name in the parameter file; names as in
         `load_params`."""
-        names = load_param_dict(bytes(data))
-        self._warn_of_others(names)
-        for name in names:
-            if name in self._index and name in other._index:
-                self._upload(self._index[name], other.get_input(name))
+        shared = {n: other.get_input(n) if n in other._index else None for n in load_param_dict(bytes(data))}
+        self._take_params(shared)
+
+    def _take_params(self, values):
+        self._warn_of_others(values)
+        for name, value in values.items():
+            if name in self._index and value is not None:
+                self._upload(self._index[name], value)
                 self._params.add(name)
 
     def _warn_of_others(self, names):
         wrong = check.unmatched(names, {**self._index, **dict.fromkeys(self._original)})
         if wrong:
-            warnings.warn(f"the parameter file holds names that are no input of the network: {wrong}", stacklevel=4)
+            warnings.warn(f"the parameter file holds names that are no input of the network: {wrong}", stacklevel=5)
         bound = sorted(n for n in names if n in self._original and n not in self._index)
         if bound:
-            listed = ", ".join(bound[:3]) + (f" and {len(bound) - 3} more" if len(bound) > 3 else "")
-            warnings.warn(f"the values of {listed} became constants when the network was compiled; those of the "
-                          "parameter file are not used (to change weights later, build without params=)", stacklevel=4)
+            warnings.warn(f"the values of {check.some(bound, 3)} became constants when the network was compiled; those of the "
+                          "parameter file are not used (to change weights later, build without params=)", stacklevel=5)
 
     # ---- running ----
     def run(self):
@@ -367,15 +363,11 @@ class GraphExecutorFactoryModule:
         self.kernels, self.original_names = kernels, list(original_names)
         self.lib = LibModule(kernels, target)
 
-    @property
-    def graph_json(self):
-        return self.graph_json_str
-
     def get_graph_json(self):
         return self.graph_json_str
 
-    def get_executor_config(self):
-        return self.graph_json_str
+    get_executor_config = get_graph_json
+    graph_json = property(get_graph_json)
 
     def get_params(self):
         return self.params
@@ -395,21 +387,22 @@ class GraphExecutorFactoryModule:
             raise TVMValueError(f"the network was compiled for {self.target.kind.name}, it cannot run on {dev}")
         return GraphRuntime(self.graph_json_str, self.lib, self.params, dev, self.original_names)
 
+    def _functions(self):
+        return {self.libmod_name: self._create, "cuda_graph_create": self._create,
+                "debug_create": lambda _name, *d: self._create(*d), "get_graph_json": self.get_graph_json,
+                "get_graph_params": self.get_params, "remove_params": self._without_params}
+
     def get_function(self, name, query_imports=False):
-        table = {self.libmod_name: self._create, "cuda_graph_create": self._create,
-                 "debug_create": lambda _name, *d: self._create(*d), "get_graph_json": self.get_graph_json,
-                 "get_graph_params": self.get_params, "remove_params": self._without_params}
         if not isinstance(name, str):
             raise ValueError(f"functions are named by strings, not {type(name).__name__}")
-        if name not in table:
-            raise AttributeError(f"the library has no function {name!r}; it has {', '.join(table)}")
-        return table[name]
+        if name not in self._functions():
+            raise AttributeError(f"the library has no function {name!r}; it has {', '.join(self._functions())}")
+        return self._functions()[name]
 
     __getitem__ = get_function
 
     def implements_function(self, name):
-        return name in (self.libmod_name, "cuda_graph_create", "debug_create", "get_graph_json", "get_graph_params",
-                        "remove_params")
+        return name in self._functions()
 
     def __reduce__(self):
         return from_bytes, (self.to_bytes(),)
@@ -475,8 +468,7 @@ class GraphExecutorFactoryModule:
         data = self.to_bytes()
         with tempfile.TemporaryDirectory() as folder:
             part = os.path.join(folder, "network.bin")
-            with open(part, "wb") as f:
-                f.write(data)
+            pathlib.Path(part).write_bytes(data)
             text = _INCLUDE.replace("FILE", part.replace("\\", "/")).replace("SIZE", str(len(data)))
             export_blob(str(file_name), {"type": "graph"}, text,
                         str(self.target if self.target.kind.device_type == 1 else self.target.host or ""), fcompile,
@@ -528,8 +520,7 @@ register_loader("graph", of_library)
 
 def _of_model(path):
     """The factory in a model file."""
-    with open(path, "rb") as f:
-        out = from_bytes(f.read(), repr(path))
+    out = from_bytes(pathlib.Path(path).read_bytes(), repr(path))
     out.lib.check(repr(path))
     return out
 

@@ -18,7 +18,6 @@ from ..contrib import cc, tar, utils
 from ..error import TVMValueError
 from ..target import Target
 from . import library
-from .device import Device
 from .device import device as _device
 from .ndarray import NDArray
 from .timing import BenchmarkResult, evaluator, time_calls
@@ -45,8 +44,7 @@ class Module:
     entry_name = "__nestsmith_main__"
 
     def __init__(self, type_key="c", functions=None, entry=None):
-        self.type_key = type_key
-        self.imported_modules = []
+        self.type_key, self.imported_modules = type_key, []
         self._functions = dict(functions or {})
         self._entry = entry
 
@@ -201,8 +199,7 @@ class _Operator:
     def __init__(self, manifest, binary):
         self._text = manifest
         self.manifest = json.loads(manifest)
-        self._binary = binary
-        self._loaded = {}
+        self._binary, self._loaded = binary, {}
         self.__name__ = self.manifest.get("name", self.manifest["entry"])
 
     def load(self, dev):
@@ -543,11 +540,3 @@ def enabled(target):
     kind = {"nvptx": "cuda", "gpu": "cuda", "cl": "opencl"}.get(kind, kind)
     number = {"cuda": 2, "opencl": 4, "llvm": 1, "c": 1, "cpu": 1}.get(kind)
     return number is not None and bool(_core.build_available(kind)[0]) and bool(_core.device_exists(number, 0)[0])
-
-
-def array_device(args):
-    """The device of the first array among `args`."""
-    for a in args:
-        if isinstance(a, NDArray):
-            return a.device
-    return Device(1, 0)

@@ -54,10 +54,7 @@ class NDArray:
     __slots__ = "_buffer", "shape", "dtype", "device", "__weakref__"
 
     def __init__(self, buffer, shape, dtype, device):
-        self._buffer = buffer
-        self.shape = shape
-        self.dtype = dtype
-        self.device = device
+        self._buffer, self.shape, self.dtype, self.device = buffer, shape, dtype, device
 
     @property
     def ctx(self):
@@ -216,9 +213,7 @@ def array(arr, device=None, mem_scope=None):
     device = cpu(0) if device is None else _device(device)
     if isinstance(arr, NDArray):
         return arr.copyto(uninitialised(arr.shape, arr.dtype, device))
-    if hasattr(arr, "detach") and hasattr(
-        arr, "cpu"
-    ):  # a torch tensor, which may need both before NumPy may look at it
+    if hasattr(arr, "detach") and hasattr(arr, "cpu"):  # a torch tensor, which may need both before NumPy may look at it
         arr = arr.detach().cpu()
     data = np.asarray(arr)
     if data.dtype.name not in _DTYPES:

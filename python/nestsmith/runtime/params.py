@@ -15,10 +15,8 @@ def save_param_dict(params):
     items = []
     for name, value in params.items():
         host = value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else np.asarray(value)
-        dtype = str(getattr(value, "dtype", host.dtype))
-        shape = host.shape
-        host = np.ascontiguousarray(host)
-        items.append((check.text("params: a name", name), dtype, tuple(shape), host.view(np.uint8).reshape(-1) if host.size else b""))
+        dtype, flat = str(getattr(value, "dtype", host.dtype)), np.ascontiguousarray(host).reshape(-1)
+        items.append((check.text("params: a name", name), dtype, tuple(host.shape), flat.view(np.uint8) if host.size else b""))
     return _core.params_write(items)
 
 

@@ -342,8 +342,7 @@ class Reducer:
 
     def __init__(self, fcombine, fidentity, name="reduce", names=None, fcode=None):
         self.fcombine, self.fidentity, self.__name__, self._names = fcombine, fidentity, name, names
-        self.fcode = fcode
-        self._made = {}
+        self.fcode, self._made = fcode, {}
 
     def _reducer(self, dtypes):
         """Number of the engine's reducer for these types; one per reducer object and types."""

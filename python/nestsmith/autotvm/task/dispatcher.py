@@ -78,8 +78,7 @@ class ApplyConfig(DispatchContext):
 
     def __init__(self, config):
         super().__init__()
-        self._config = config
-        self.workload = None
+        self._config, self.workload = config, None
 
     def _query_inside(self, target, workload):
         self.workload = workload

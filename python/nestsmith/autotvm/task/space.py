@@ -271,13 +271,11 @@ class AnnotateSpace(TransformSpace):
             if n >= least:
                 return space.table(self.name, "an", n, [("fuse",) * (n - least) + tuple(words.split())])
         words = tuple(str(self.policy).replace("try", "none").split("_"))
-        if self.policy in _BINDINGS or any(w not in ("none", "unroll", "vec") for w in words):
-            raise ValueError(
-                f"knob {self.name!r}: policy {self.policy!r} does not fit {n} axes"
-                if self.policy in _BINDINGS
-                else f"knob {self.name!r}: an annotation has no policy {self.policy!r}; there are try, none, unroll and vec "
-                f"(joined by _), bind_gpu, bind_gpu_virtual, locate_cache"
-            )
+        if self.policy in _BINDINGS:
+            raise ValueError(f"knob {self.name!r}: policy {self.policy!r} does not fit {n} axes")
+        if any(w not in ("none", "unroll", "vec") for w in words):
+            raise ValueError(f"knob {self.name!r}: an annotation has no policy {self.policy!r}; there are try, none, unroll "
+                             "and vec (joined by _), bind_gpu, bind_gpu_virtual, locate_cache")
         return space.words(self.name, n, words)
 
     def __repr__(self):
@@ -340,16 +338,9 @@ class ConfigSpace:
     is_fallback = False
 
     def __init__(self):
-        self.space_map = {}
-        self._entity_map = {}
-        self._collect = True
-        self._core_space = None
-        self._length = None
-        self._filter = None
-        self.errors = []
-        self.code_hash = None
-        self.flop = 0
-        self.cost = None
+        self.space_map, self._entity_map, self._collect, self._core_space = {}, {}, True, None
+        self._length, self._filter, self.errors, self.code_hash = None, None, [], None
+        self.flop, self.cost = 0, None
 
     @property
     def _space(self):
@@ -593,10 +584,8 @@ class ConfigEntity(ConfigSpace):
 
     def to_json_dict(self):
         """As records hold it: index, code_hash and the list of [name, kind, value]."""
-        entity = []
-        for name, e in self._entity_map.items():
-            kind, attribute = _KIND_OF[type(e)]
-            entity.append([name, kind, getattr(e, attribute)])
+        kinds = {name: _KIND_OF[type(e)] for name, e in self._entity_map.items()}
+        entity = [[name, kind, getattr(self._entity_map[name], attribute)] for name, (kind, attribute) in kinds.items()]
         return {"index": int(self.index), "code_hash": self.code_hash, "entity": entity}
 
     @staticmethod

@@ -28,10 +28,8 @@ class TaskExtractEnv:
     current: TaskExtractEnv | None = None
 
     def __init__(self, allow_duplicate=False):
-        self.allow_duplicate = allow_duplicate
-        self.task_collection = []
-        self.wanted_relay_ops = None
-        self.tracing = False
+        self.allow_duplicate, self.task_collection = allow_duplicate, []
+        self.wanted_relay_ops, self.tracing = None, False
 
     def __enter__(self):
         self.task_collection, self.tracing = [], True

@@ -24,8 +24,7 @@ class IndexBaseTuner(Tuner):
         assert 0 <= first <= last < self.space.range_length, (f"range_idx {range_idx} must be two indices in order "
                                                               f"within 0..{self.space.range_length - 1}")
         self.begin_idx, self.end_idx = first, last + 1
-        self.visited = set()
-        self._left = None
+        self.visited, self._left = set(), None
 
     @property
     def range_length(self):

@@ -1,6 +1,5 @@
 """What a debugged run leaves: outputs of all nodes, times, and files of them."""
 
-import collections
 import json
 import os
 import pathlib
@@ -97,13 +96,6 @@ class DebugResult:
     def display_debug_result(self, sort_by_time=True):
         """Prints the table."""
         print(self.get_debug_result(sort_by_time))
-
-    def by_operator(self):
-        """Seconds by operator."""
-        out: dict = collections.Counter()
-        for node, times in zip(self._nodes, self._time_list):
-            out[node["op"]] += sum(times) / len(times)
-        return dict(out)
 
     def exit(self):
         """Removes the files."""

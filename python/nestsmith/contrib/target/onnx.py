@@ -50,16 +50,13 @@ class _Exporter:
 
     def call(self, e, args):
         op, a = e.op_name, e.attrs
-        if op in _UNARY:
-            return self.emit(_UNARY[op], args)
-        if op in _BINARY:
-            return self.emit(_BINARY[op], args)
-        method = getattr(self, "op_" + op.replace(".", "_"), None)
-        if method is None:
+        if op in _UNARY or op in _BINARY:
+            return self.emit(_UNARY.get(op) or _BINARY[op], args)
+        if op not in _RULES:
             raise ValueError(f"operator {op!r} has no ONNX export; supported: {', '.join(supported())}")
-        return method(e, a, *args)
+        return _RULES[op](self, e, a, *args)
 
-    def op_nn_conv2d(self, e, a, x, w):
+    def conv2d(self, e, a, x, w):
         layouts = {"OIHW": (0, 1, 2, 3), "HWIO": (3, 2, 0, 1)}
         if a.kernel_layout not in layouts:
             raise ValueError(f"kernel layout {a.kernel_layout!r} cannot be exported; use OIHW or HWIO")
@@ -67,7 +64,7 @@ class _Exporter:
         attrs = {"strides": list(a.strides), "pads": list(a.padding), "dilations": list(a.dilation), "group": int(a.groups)}
         return self.in_nchw(x, a.data_layout, lambda y: self.emit("Conv", [y, w], **attrs))
 
-    def op_nn_batch_norm(self, e, a, x, gamma, beta, mean, var):
+    def batch_norm(self, e, a, x, gamma, beta, mean, var):
         t = e.args[0].checked_type
         rank, axis = len(t.shape), a.axis % len(t.shape)
         shape = [1] * rank
@@ -80,53 +77,41 @@ class _Exporter:
             y = self.emit("Mul", [y, g])
         return self.emit("Add", [y, b]) if a.get("center", True) else y
 
-    def op_nn_bias_add(self, e, a, x, b):
+    def bias_add(self, e, a, x, b):
         rank = len(e.args[0].checked_type.shape)
         shape = [1] * rank
         shape[a.axis % rank] = -1
         return self.emit("Add", [x, self.emit("Reshape", [b, self.constant(np.array(shape, np.int64))])])
 
-    def _pool(self, name, a, x, **more):
+    def pool(self, name, a, x, **more):
         attrs = {"kernel_shape": list(a.pool_size), "strides": list(a.strides), "pads": list(a.padding),
                  "ceil_mode": int(a.get("ceil_mode", False)), **more}
         return self.in_nchw(x, a.layout, lambda y: self.emit(name, [y], **attrs))
 
-    def op_nn_max_pool2d(self, e, a, x):
-        return self._pool("MaxPool", a, x)
-
-    def op_nn_avg_pool2d(self, e, a, x):
-        return self._pool("AveragePool", a, x, count_include_pad=int(a.get("count_include_pad", False)))
-
-    def op_nn_global_avg_pool2d(self, e, a, x):
-        return self.in_nchw(x, a.layout, lambda y: self.emit("GlobalAveragePool", [y]))
-
-    def op_nn_batch_flatten(self, e, a, x):
-        return self.emit("Flatten", [x], axis=1)
-
-    def op_nn_dense(self, e, a, x, w):
-        return self.emit("Gemm", [x, w], transB=1)
-
-    def op_nn_softmax(self, e, a, x):
-        return self.emit("Softmax", [x], axis=int(a.axis))
-
-    def op_nn_dropout(self, e, a, x):
-        return x
-
-    def op_concatenate(self, e, a, *xs):
-        return self.emit("Concat", list(xs), axis=int(a.axis))
-
-    def op_reshape(self, e, a, x):
-        return self.emit("Reshape", [x, self.constant(np.array([int(d) for d in e.checked_type.shape], np.int64))])
-
-    def op_transpose(self, e, a, x):
+    def transposition(self, e, a, x):
         axes = a.get("axes") or range(len(e.args[0].checked_type.shape))[::-1]
         return self.transpose(x, [int(i) for i in axes])
 
 
+# operator -> how it is exported: (exporter, call, its attributes, *names of its arguments) to the name of its result
+_RULES = {
+    "nn.conv2d": _Exporter.conv2d, "nn.batch_norm": _Exporter.batch_norm, "nn.bias_add": _Exporter.bias_add,
+    "transpose": _Exporter.transposition,
+    "nn.max_pool2d": lambda s, e, a, x: s.pool("MaxPool", a, x),
+    "nn.avg_pool2d": lambda s, e, a, x: s.pool("AveragePool", a, x, count_include_pad=int(a.get("count_include_pad", False))),
+    "nn.global_avg_pool2d": lambda s, e, a, x: s.in_nchw(x, a.layout, lambda y: s.emit("GlobalAveragePool", [y])),
+    "nn.batch_flatten": lambda s, e, a, x: s.emit("Flatten", [x], axis=1),
+    "nn.dense": lambda s, e, a, x, w: s.emit("Gemm", [x, w], transB=1),
+    "nn.softmax": lambda s, e, a, x: s.emit("Softmax", [x], axis=int(a.axis)),
+    "nn.dropout": lambda s, e, a, x: x,
+    "concatenate": lambda s, e, a, *xs: s.emit("Concat", list(xs), axis=int(a.axis)),
+    "reshape": lambda s, e, a, x: s.emit("Reshape", [x, s.constant(np.array(list(map(int, e.checked_type.shape)), np.int64))]),
+}
+
+
 def supported():
     """Names of the operators that can be exported, sorted."""
-    own = (m[3:] for m in dir(_Exporter) if m.startswith("op_"))
-    return sorted([*_UNARY, *_BINARY, *(m.replace("nn_", "nn.", 1) for m in own)])
+    return sorted([*_UNARY, *_BINARY, *_RULES])
 
 
 def to_onnx(mod, params, name="main", path=None):
