@@ -30,7 +30,7 @@ PYTHON = {
     "topi.hls": 9, "topi.intel_graphics": 9, "topi.mali": 9, "topi.rocm": 9, "topi.x86": 9,
     "compiled": 8, "pretrain": 8, "testing": 8,
     "": 9,
-    "__main__": 10, "demo": 10, "doctor": 10, "dynamo": 10, "exec": 10, "log": 10, "support": 10,
+    "__main__": 10, "commands": 10, "demo": 10, "doctor": 10, "dynamo": 10, "exec": 10, "log": 10, "support": 10,
 }  # fmt: skip
 EXAMINERS = ("doctor",)  # say themselves what cannot be imported
 

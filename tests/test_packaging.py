@@ -100,7 +100,8 @@ def test_an_engine_that_cannot_be_loaded(copy, hide, words):
     assert r.returncode == 1 and r.stderr.splitlines()[-1].startswith("ImportError: ") and words in r.stderr.splitlines()[-1]
     remedy = r.stderr.splitlines()[-1].removeprefix("ImportError: ")
     assert "apt-get install" in remedy or "make ext" in remedy
-    for flags in (["-m", "nestsmith.doctor"], ["-mnestsmith.doctor", "--log", "log.json"]):
+    assert python("-m", "nestsmith", "--version", path=copy.parent).stdout == f"nestsmith {ns.__version__}\n"
+    for flags in (["-m", "nestsmith.doctor"], ["-m", "nestsmith", "doctor"], ["-mnestsmith.doctor", "--log", "log.json"]):
         r = python(*flags, path=copy.parent)
         assert r.returncode == 1 and r.stderr == "", r.stderr
         rows = [line.split(None, 2) for line in r.stdout.splitlines()]

@@ -1,5 +1,6 @@
 """What to say where the engine cannot be loaded: the message of `import nestsmith` and a line of the doctor."""
 
+import os
 import pathlib
 import re
 import sys
@@ -26,5 +27,8 @@ def explain(error):
 
 
 def asked_by_doctor():
-    """Whether the package is being imported for ``python -m nestsmith.doctor``, which says what is missing itself."""
-    return sys.argv[:1] == ["-m"] and any(a in ("nestsmith.doctor", "-mnestsmith.doctor") for a in sys.orig_argv)
+    """Whether the package is being imported for the doctor, which says what is missing itself."""
+    if sys.argv[:1] == ["-m"] and any(a in ("nestsmith.doctor", "-mnestsmith.doctor") for a in sys.orig_argv):
+        return True
+    command = sys.argv[:1] == ["-m"] and any(a in ("nestsmith", "-mnestsmith") for a in sys.orig_argv)
+    return (command or os.path.basename(sys.argv[0]) == "nestsmith") and sys.argv[1:2] in (["doctor"], ["--version"], ["--help"])

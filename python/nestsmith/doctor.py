@@ -280,14 +280,36 @@ def findings():
     return [*rows, *_workers(), *_programs(), *_clocks(), *_users(), _cache(), _folder()]
 
 
-# what there must be before programs run on a kind of device
-_NEEDS = {"CPU": ("C compiler", "worker on cpu", "program on cpu"), "CUDA": ("NVRTC", "worker on cuda", "program on cuda"),
-          "OpenCL": ("worker on opencl", "program on opencl")}
+# What is done with a device, and the findings that it takes, in the order in which they are asked for.
+_DEVICES = {"CPU": ("cpu", "C compiler"), "CUDA": ("cuda 0", "NVRTC"), "OpenCL": ("opencl 0", "opencl 0")}
+
+
+def _summary(rows):
+    """Prints what works on which device and what the rest wants. Returns the devices of each use."""
+    state = {subject: (status, text) for status, subject, text in rows}
+    works, wanted = {"run": [], "build": [], "tune": []}, {}
+    for name, (device, compiler) in _DEVICES.items():
+        low = name.lower()
+        for use, parts in (("run", [device]), ("build", [compiler]), ("tune", [device, compiler, f"worker on {low}", f"program on {low}"])):
+            lacking = [p for p in parts if state.get(p, ("missing",))[0] not in ("ok", "low")]
+            if not lacking:
+                works[use].append(name)
+            else:
+                found = next((p for p in (lacking[0], lacking[0].split()[0], "engine") if p in state), lacking[0])
+                text = state.get(found, ("", "see above"))[1]
+                wanted.setdefault(f"{found}: {text.partition('; ')[2] or text}", []).append(f"{use} {name}")
+    print("\n" + " " * 10 + "".join(f"{name:8s}" for name in _DEVICES).rstrip())
+    for use, names in works.items():
+        print(f"{use:10s}" + "".join(f"{'yes' if name in names else 'no':8s}" for name in _DEVICES).rstrip())
+    for text, uses in wanted.items():
+        print(f"  {', '.join(uses)}: {text}")
+    print("\nready for: " + (", ".join(works["tune"]) or "running networks" * bool(works["run"]) or "nothing yet; see the lines above"))
+    return works
 
 
 def main(argv=None):
     """Prints the findings. Returns 0 if programs can be compiled and run on the CPU at least, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m nestsmith.doctor", description=__doc__)
+    parser = argparse.ArgumentParser(prog="nestsmith doctor", description=__doc__)
     parser.add_argument("--log", action="append", default=[], help="also look whether this tuning log fits the devices")
     logs = parser.parse_args(argv).log
     rows = findings()
@@ -295,10 +317,8 @@ def main(argv=None):
         rows += log_findings(path)
     for status, subject, text in rows:
         print(f"{status:8s} {subject:18s} {text}")
-    good = {subject for status, subject, _ in rows if status in ("ok", "low")}
-    usable = [name for name, parts in _NEEDS.items() if good.issuperset(parts)]
-    print("\nready for: " + (", ".join(usable) or "nothing yet; see the lines above"))
-    return 0 if "CPU" in usable else 1
+    usable = _summary(rows)
+    return 0 if "CPU" in usable["tune"] else 1
 
 
 if __name__ == "__main__":

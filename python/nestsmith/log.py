@@ -1,15 +1,14 @@
-"""Short name of the log tools: ``python -m nestsmith.log --mode stats -i log.json``."""
+"""Short name of the log tools: ``nestsmith log --mode stats -i log.json``, or ``python -m nestsmith.log``."""
 
+import nestsmith as ns
 from nestsmith.auto_scheduler import log_tools
-from nestsmith.compiled import build, source
-from nestsmith.target import Target
 
 __all__ = ["main"]
 
 
 def _tasks_of_model(path, target, layout, precision):
     """The tasks of a model's file as `nestsmith.compile` cuts it, and how often each occurs."""
-    return build.cut(source.read(path), Target(target), layout or "auto", precision)[2:]
+    return ns.compiled.build.cut(ns.compiled.source.read(path), ns.target.Target(target), layout or "auto", precision)[2:]
 
 
 def main(argv=None):

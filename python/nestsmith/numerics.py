@@ -8,7 +8,7 @@ import numpy as np
 
 from . import _core
 
-__all__ = ["MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "float32_mode", "from_bfloat16", "is_byte_product",
+__all__ = ["LAYOUTS", "MATH_MODES", "PRECISIONS", "MathMode", "clip_bounds", "float32_mode", "from_bfloat16", "is_byte_product",
            "is_float", "math_mode", "mean_type", "mode_fits", "needed_math", "stored", "sum_type", "to_bfloat16",
            "to_tf32", "tolerance", "unfit"]
 
@@ -45,6 +45,7 @@ def _with_half_sums(mode):
 
 MATH_MODES = {**_SINGLES, **{_with_half_sums(m): row._replace(half_sums=True) for m, row in _SINGLES.items()}}
 # And the mode of the float32 that is left.
+LAYOUTS = "auto", "keep", "NHWC", "NCHW"  # of nestsmith.compile
 PRECISIONS = {"float32": "strict", "float32x3": "float32x3", "tf32": "tf32", "float16": "strict", "bfloat16": "strict"}
 
 

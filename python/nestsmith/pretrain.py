@@ -136,7 +136,7 @@ def save(forest, path, info):
 
 def main(argv=None):
     """The command; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m nestsmith.pretrain", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="nestsmith pretrain", description=__doc__.splitlines()[0])
     parser.add_argument("--target", default="cuda -arch=sm_90")
     parser.add_argument("--network", action="append", required=True, help="name:argument=value,...; may be repeated")
     parser.add_argument("--log", action="append", required=True, help="may be repeated; .gz is unpacked")

@@ -1,6 +1,8 @@
 """``python -m nestsmith tune, run, inspect``: what they write, what they print, and one line for each mistake."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import small_models as s
 
 import nestsmith
 from nestsmith import auto_scheduler, relay
-from nestsmith.__main__ import main
+from nestsmith.__main__ import COMMANDS, main
 
 
 @pytest.fixture
@@ -120,13 +122,26 @@ def test_files_are_told_by_content(folder, capsys):
             network.export(name)
 
 
-def test_help_and_usage(capsys):
-    for command in ([], ["tune"], ["tune", "net.onnx", "--layout", "x"]):
+def test_wrong_usage(capsys):
+    for command in (["tune"], ["tune", "net.onnx", "--layout", "x"]):
         with pytest.raises(SystemExit) as e:
             main(command)
         assert e.value.code == 2
-    for command in (["--help"], ["tune", "--help"], ["run", "--help"], ["inspect", "--help"]):
+
+
+def test_tools_are_subcommands(capsys):
+    assert main(["--version"]) == 0 and capsys.readouterr().out == f"nestsmith {nestsmith.__version__}\n"
+    assert main(["--help"]) == 0 and main([]) == 2
+    text = capsys.readouterr().out
+    assert all(text.count(f"\n  {name} ") == 2 for name in COMMANDS) and "Exit status" in text
+    assert main(["tuen"]) == 2 and "there is no command 'tuen'" in capsys.readouterr().err
+    for name in COMMANDS:
         with pytest.raises(SystemExit) as e:
-            main(command)
-        assert e.value.code == 0
-    assert "exit status" in capsys.readouterr().out
+            main([name, "--help"])
+        assert e.value.code == 0 and capsys.readouterr().out.startswith("usage: "), name
+
+
+def test_help_imports_little():
+    code = "import sys; from nestsmith.__main__ import main\n{}\nassert not [m for m in sys.modules if m in ('nestsmith.relay', 'nestsmith.te')]"
+    for call in ("main(['--help'])", "try: main(['tune', '--help'])\nexcept SystemExit: pass"):
+        subprocess.run([sys.executable, "-c", code.format(call)], check=True, capture_output=True)

@@ -174,6 +174,8 @@ def test_path_without_compiler(tmp_path):
     )
     assert r.returncode == 1 and 'no C compiler: "cc" is not in PATH; install gcc (`apt install gcc' in r.stdout
     assert "program on cpu" not in r.stdout
+    assert "\nrun       yes" in r.stdout and "\nbuild     no" in r.stdout and "\ntune      no" in r.stdout
+    assert "\n  build CPU, tune CPU: C compiler: install gcc (`apt install gcc" in r.stdout
 
 
 def test_compiler_that_fails(tmp_path):

@@ -192,7 +192,7 @@ MODES = "distill", "best", "merge", "top", "stats", "info", "strip", "to-tvm", "
 
 
 def _parser():
-    p = argparse.ArgumentParser(prog="python -m nestsmith.log", description=__doc__,
+    p = argparse.ArgumentParser(prog="nestsmith log", description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--mode", choices=MODES, default="distill")
     p.add_argument("-i", "--i", "--input", dest="input", action="append", required=True, metavar="LOG",

@@ -6,7 +6,7 @@ from collections import Counter
 from .. import check, relay
 from ..auto_scheduler import FallbackContext, extract_tasks
 from ..auto_scheduler.display import progress
-from ..numerics import PRECISIONS
+from ..numerics import LAYOUTS, PRECISIONS
 from ..relay import transform as passes
 from ..relay.expr import Call, Function, Tuple, TupleGetItem, post_order
 from ..relay.module import IRModule
@@ -22,8 +22,6 @@ from .module import CompiledModule
 from .source import read
 
 __all__ = ["compile", "cut", "layout_for", "machine_target", "tasks_of"]
-
-LAYOUTS = "auto", "keep", "NHWC", "NCHW"
 
 
 def compile(model, example_inputs=None, *, target="auto", trials=None, log=None, layout="auto", precision="float32",
