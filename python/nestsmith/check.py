@@ -6,7 +6,7 @@ import math
 import operator
 import re
 
-__all__ = ["did_you_mean", "dtype_bytes", "integer", "json_of", "nearest", "not_entered", "number", "one_of_names",
+__all__ = ["did_you_mean", "dtype_bytes", "entered", "integer", "json_of", "nearest", "not_entered", "number", "one_of_names",
            "printable", "shape", "share", "shown", "some", "some_names", "text", "unmatched"]
 
 _COUNTABLE = 2**63 - 1
@@ -99,13 +99,17 @@ def nearest(name, known, most=1):
     return same[:most] or difflib.get_close_matches(str(name), known, most)
 
 
+def entered(innermost):
+    """The contexts of schedules that are entered, from the innermost one on."""
+    while innermost is not None:
+        yield innermost
+        innermost = getattr(innermost, "_old_ctx", None)
+
+
 def not_entered(context, innermost):
     """Raises RuntimeError if a context of schedules is entered already: it would be the one to ask behind itself, for ever."""
-    inside = innermost
-    while inside is not None:
-        if inside is context:
-            raise RuntimeError(f"this {type(context).__name__} is entered already; leave it first, or make another one")
-        inside = inside._old_ctx
+    if any(inside is context for inside in entered(innermost)):
+        raise RuntimeError(f"this {type(context).__name__} is entered already; leave it first, or make another one")
 
 
 def did_you_mean(name, known, most=1):

@@ -354,15 +354,8 @@ class Target:
             raise RuntimeError(f"no compiler for {triple} was found; install {triple}-gcc (apt install gcc-{triple}) or clang")
         return found
 
-    @property
-    def mattr(self):
-        """The option `mattr`, a list."""
-        return list(self.attrs.get("mattr", []))
-
-    @property
-    def libs(self):
-        """The option `libs`, a list."""
-        return list(self.attrs.get("libs", []))
+    mattr = property(lambda self: list(self.attrs.get("mattr", [])), doc="The option `mattr`, a list.")
+    libs = property(lambda self: list(self.attrs.get("libs", [])), doc="The option `libs`, a list.")
 
     @property
     def max_block_size_x(self):

@@ -17,10 +17,7 @@ class Cost(float):
 
     __slots__ = ()
 
-    @property
-    def value(self):
-        """The number."""
-        return float(self)
+    value = property(lambda self: float(self), doc="The number.")
 
 
 rank = _core.rank  # order of the results of a task: those timed in full first, then by time

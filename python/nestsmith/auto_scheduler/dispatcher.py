@@ -303,12 +303,8 @@ DispatchContext.current = FallbackContext()
 
 def with_records():
     """The active contexts that have read records and speak of it, the innermost first."""
-    out, context = [], DispatchContext.current
-    while context is not None:
-        if isinstance(context, ApplyHistoryBest) and context.holdings.sources and context.tells:
-            out.append(context)
-        context = getattr(context, "_old_ctx", None)
-    return out
+    histories = [c for c in check.entered(DispatchContext.current) if isinstance(c, ApplyHistoryBest)]
+    return [c for c in histories if c.holdings.sources and c.tells]
 
 
 def tell_history(tasks, target, because):

@@ -60,9 +60,8 @@ class XGBModel(CostModel):
 
     def __init__(self, verbose_eval=25, num_warmup_sample=100, seed=None, model_file=None, adaptive_training=False,
                  base=None):
-        self.num_warmup_sample, self.verbose_eval, self.adaptive_training = (
-            num_warmup_sample, verbose_eval, adaptive_training,
-        )
+        self.num_warmup_sample, self.verbose_eval = num_warmup_sample, verbose_eval
+        self.adaptive_training = adaptive_training
         if model_file is not None and not self._has_format:
             raise ValueError(f"model_file is {model_file!r}, but {self._kind!r} has no file format; use trees or mlp")
         self.model_file, self._unsaved = model_file, False

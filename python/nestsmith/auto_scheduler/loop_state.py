@@ -94,15 +94,8 @@ def _added(steps, stage):
 class Step(tuple):
     """One transform step: the tuple of a record, e.g. ``("SP", 2, 0, 64, [4, 8], 1)``."""
 
-    @property
-    def mnemonic(self):
-        """The kind of step: ``SP``, ``FU``, ``CA``, ..."""
-        return self[0]
-
-    @property
-    def stage_id(self):
-        """Number of the stage that it transforms."""
-        return self[1]
+    mnemonic = property(lambda self: self[0], doc="The kind of step: ``SP``, ``FU``, ``CA``, ...")
+    stage_id = property(lambda self: self[1], doc="Number of the stage that it transforms.")
 
 
 class State:
@@ -186,20 +179,14 @@ class State:
                             for i, (op, (_, kind, at, its, _, _)) in enumerate(zip(self._ops, rows))]
         return self._stages
 
-    @property
-    def stage_ops(self):
-        """The operations of the stages."""
-        return list(self._ops)
+    stage_ops = property(lambda self: list(self._ops), doc="The operations of the stages.")
 
     @property
     def transform_steps(self):
         """The steps so far, as tuples laid out like in a record."""
         return [Step(s) for s in self._object.step_tuples()]
 
-    @property
-    def concrete(self):
-        """False while a split length is open."""
-        return self._object.concrete
+    concrete = property(lambda self: self._object.concrete, doc="False while a split length is open.")
 
     __iter__ = None  # stages are asked for one by one
 

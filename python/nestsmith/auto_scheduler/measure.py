@@ -65,10 +65,7 @@ class MeasureInput:
     def __init__(self, task, state):
         self.task, self.state = task, state
 
-    @property
-    def engine_state(self):
-        """The engine's State."""
-        return core_state(self.state)
+    engine_state = property(lambda self: core_state(self.state), doc="The engine's State.")
 
     def serialize(self):
         """Something that pickles, with which `deserialize` makes the input again."""
@@ -366,7 +363,7 @@ def _devices(device):
     return [int(d) for d in listed] if isinstance(device, (list, tuple)) else int(device)
 
 
-def compared_as(task):
+def check_row(task):
     """The row of `_core.tolerances` by which a task's float32 results are compared, where it is not that of float32."""
     return None if task.math == "strict" else MATH_MODES[task.math].compared
 
@@ -376,7 +373,7 @@ def task_rows(task, stop=None):
     Results are compared to the bit only where the inputs are the small integers that this allows."""
     tensors, given = task.compute_dag.tensors, task.fixed_inputs()
     arrays = _core.reference_data(task.compute_dag, stop=stop, inputs=given)
-    math = compared_as(task)
+    math = check_row(task)
     exact = [False] * len(tensors) if given or math else _core.reference_exact(task.compute_dag)
     types = [math if math and t.dtype == "float32" and not t.op.is_placeholder else t.dtype for t in tensors]
     return [(len(a), a, not t.op.is_placeholder, as_, same) for a, t, as_, same in zip(arrays, tensors, types, exact)]
@@ -462,10 +459,7 @@ class LocalRunner(Configured, ProgramRunner):
         self._workers, self._data = {}, {}
         self._pool, self._stop = None, _core.Stop()
 
-    @property
-    def strict(self):
-        """Whether every candidate is timed in full."""
-        return self.mode == "strict"
+    strict = property(lambda self: self.mode == "strict", doc="Whether every candidate is timed in full.")
 
     @property
     def devices(self):
@@ -482,10 +476,7 @@ class LocalRunner(Configured, ProgramRunner):
         """The engine's RunPolicy of one run whose results are compared."""
         return {**self.engine_policy(), "number": 1, "repeat": 1, "min_repeat_ms": 0, "strict": True}
 
-    @property
-    def lock_mode(self):
-        """The engine's number of `busy`."""
-        return _BUSY[self.busy]
+    lock_mode = property(lambda self: _BUSY[self.busy], doc="The engine's number of `busy`.")
 
     def _task_data(self, task):
         key = task.workload_key, id(task.compute_dag)

@@ -49,10 +49,7 @@ class RecordState:
 
     steps_text = steps
 
-    @property
-    def transform_steps(self):
-        """The steps as tuples."""
-        return [tuple(s) for s in json.loads(self._text)]
+    transform_steps = property(lambda self: [tuple(s) for s in json.loads(self._text)], doc="The steps as tuples.")
 
     def __eq__(self, other):
         return isinstance(other, RecordState) and self._text == other._text
@@ -94,10 +91,7 @@ class RecordTask:
             self._target = Target(self.target_text, self.host_text or None)
         return self._target
 
-    @property
-    def target_host(self):
-        """Text of the host target, or None."""
-        return self.host_text or None
+    target_host = property(lambda self: self.host_text or None, doc="Text of the host target, or None.")
 
     @property
     def hardware_params(self):

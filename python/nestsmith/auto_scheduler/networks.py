@@ -34,6 +34,7 @@ def get_network(name, layout=None, batch=1, dtype="float32", image=None):
     shape = (224, 224, 3) if layout == "NHWC" else (3, 224, 224)
     more = {"image_shape": image or shape, "layout": layout} if layout else {"image_shape": image} if image else {}
     fixed = {k: v for k, v in more.items() if k != "layout"}
+    small = {"layout": layout, "image_shape": (84, 84, 4)}
     makers = {
         "resnet": lambda: t.resnet.get_workload(num_layers=int(size), batch_size=batch, dtype=dtype, **more),
         "resnet3d": lambda: t.resnet_3d.get_workload(num_layers=int(size), batch_size=batch, dtype=dtype, **more),
@@ -43,9 +44,7 @@ def get_network(name, layout=None, batch=1, dtype="float32", image=None):
         "vgg": lambda: t.vgg.get_workload(batch, num_layers=int(size), dtype=dtype, **fixed),
         "densenet": lambda: t.densenet.get_workload(int(size), batch_size=batch, dtype=dtype, **fixed),
         "inception_v3": lambda: t.inception_v3.get_workload(batch_size=batch, dtype=dtype),
-        "dqn": lambda: t.dqn.get_workload(
-            batch, dtype=dtype, **({"layout": layout, "image_shape": (84, 84, 4)} if layout == "NHWC" else {})
-        ),
+        "dqn": lambda: t.dqn.get_workload(batch, dtype=dtype, **(small if layout == "NHWC" else {})),
         "dcgan": lambda: t.dcgan.get_workload(batch, dtype=dtype, **({"layout": layout} if layout else {})),
         "mlp": lambda: t.mlp.get_workload(batch, dtype=dtype),
     }

@@ -281,22 +281,16 @@ class _Provider(schedules.Provider):
         return keys, _allowed(dags[0], context.query(target, keys[0], has_reduction(dags[0]), dags[0], name), name)
 
     def rank(self, target, variants):
-        keys, context = [ComputeDAG(tensors).workload_key() for tensors in variants], DispatchContext.current
-        while context is not None:
+        keys = [ComputeDAG(tensors).workload_key() for tensors in variants]
+        for context in check.entered(DispatchContext.current):
             ranks = [context.rank(target, key) for key in keys] if isinstance(context, ApplyHistoryBest) else []
             if known := [r for r in ranks if r is not None]:
                 return min(known)
-            context = getattr(context, "_old_ctx", None)
         return None
 
     def origin(self, target, keys):
-        context = DispatchContext.current
-        while context is not None:
-            for key in keys:
-                if text := context.origin(target, key):
-                    return text
-            context = getattr(context, "_old_ctx", None)
-        return super().origin(target, keys)
+        texts = (c.origin(target, key) for c in check.entered(DispatchContext.current) for key in keys)
+        return next(filter(None, texts), None) or super().origin(target, keys)
 
     def layout(self, target):
         if "AutoSchedulerLayoutRewrite" in PassContext.current().disabled_pass:

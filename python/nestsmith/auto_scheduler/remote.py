@@ -67,10 +67,7 @@ class RPCRunner(LocalRunner):
         super()._forked()
         self._lanes, self._rows = None, {}
 
-    @property
-    def devices(self):
-        """How many measure at the same time."""
-        return self.n_parallel
+    devices = property(lambda self: self.n_parallel, doc="How many measure at the same time.")
 
     @property
     def lanes(self):

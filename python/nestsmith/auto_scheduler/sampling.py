@@ -29,9 +29,8 @@ class ApplyHistoryBestOrSample(ApplyHistoryBest):
     """
 
     def __init__(self, records, sample_simple_workloads=False, cost_model_file=None, num_measure=-1):
-        self.sample_simple_workloads, self.num_measure, self.cost_model_file = (
-            sample_simple_workloads, num_measure, cost_model_file,
-        )
+        self.sample_simple_workloads, self.num_measure = sample_simple_workloads, num_measure
+        self.cost_model_file = cost_model_file
         super().__init__(records, include_compatible=True)
 
     def query(self, target, workload_key, has_complex_op, dag, func_name):

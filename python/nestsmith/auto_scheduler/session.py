@@ -17,16 +17,7 @@ from nestsmith import _core
 from ..states import handle_of
 from .cost import FAILED, NOTHING, Cost, cause_of, rank_of, seconds_of
 from .display import Progress, short, title
-from .measure import (
-    LocalBuilder,
-    LocalRunner,
-    MeasureInput,
-    MeasureResult,
-    cannot_check,
-    compared_as,
-    details,
-    one_each,
-)
+from .measure import LocalBuilder, LocalRunner, MeasureInput, MeasureResult, cannot_check, check_row, details, one_each
 from .measure_record import RecordReader, RecordToFile
 from .models import make_cost_model
 from .signals import Held
@@ -209,7 +200,7 @@ class Measurer:
         removed: then once more."""
         for k in range(TASK_TRIES):
             try:
-                return session.task(task.compute_dag, task.engine_target(), layout, check, inputs, compared_as(task))
+                return session.task(task.compute_dag, task.engine_target(), layout, check, inputs, check_row(task))
             except (RuntimeError, OSError) as e:
                 if k + 1 == TASK_TRIES or isinstance(e, ValueError):
                     raise

@@ -58,10 +58,7 @@ class Batch:
         each = float(self.policy["timeout"]) + float(self.policy.get("cooldown", 0.0)) + 2.0
         return each * (2 * len(self.items) + 8) + SURPLUS_SECONDS
 
-    @property
-    def kind(self):
-        """Type of the device."""
-        return self.target.kind.device_type
+    kind = property(lambda self: self.target.kind.device_type, doc="Type of the device.")
 
 
 class _Class:

@@ -128,10 +128,7 @@ class Runner:
             self.kill()
             raise
 
-    @property
-    def pid(self):
-        """Of the local process."""
-        return self._child.pid
+    pid = property(lambda self: self._child.pid, doc="Of the local process.")
 
     def kill(self):
         """Ends it with all it started, and removes its files."""

@@ -21,10 +21,7 @@ class TempDirectory:
         self.temp_dir = path
         self._delete = None if keep_for_debug else weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
 
-    @property
-    def path(self):
-        """Path of the directory."""
-        return self.temp_dir
+    path = property(lambda self: self.temp_dir, doc="Path of the directory.")
 
     def relpath(self, name):
         """Path of a file in the directory."""

@@ -111,15 +111,8 @@ class LoweredFunction:
             self._make = self._make()
         return self._make
 
-    @property
-    def functions(self):
-        """A dict of the function."""
-        return {self.name: self[self.name]}
-
-    @property
-    def body(self):
-        """Its statement."""
-        return self[self.name].body
+    functions = property(lambda self: {self.name: self[self.name]}, doc="A dict of the function.")
+    body = property(lambda self: self[self.name].body, doc="Its statement.")
 
     def __str__(self):
         return self.script

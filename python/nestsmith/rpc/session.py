@@ -177,10 +177,7 @@ class RemoteDevice(Device):
         facts = self.session.device_facts(self)
         return (facts.get({"driver_version": "driver"}.get(name, name)) or None) if facts else None
 
-    @property
-    def exist(self):
-        """Whether the device is there."""
-        return bool(self.session.device_facts(self))
+    exist = property(lambda self: bool(self.session.device_facts(self)), doc="Whether the device is there.")
 
     @property
     def why_not(self):

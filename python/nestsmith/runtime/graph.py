@@ -42,9 +42,7 @@ class LibModule:
     def _forked(self):
         self._lock = threading.Lock()
 
-    @property
-    def imported_modules(self):
-        return [self]
+    imported_modules = property(lambda self: [self])
 
     def get_source(self, fmt=""):
         """The source text of all functions, or of the one called `fmt`."""
@@ -375,9 +373,7 @@ class GraphExecutorFactoryModule:
     def get_lib(self):
         return self.lib
 
-    @property
-    def module(self):
-        return self
+    module = property(lambda self: self)
 
     def _create(self, *devices):
         if not devices:

@@ -76,10 +76,7 @@ class Module:
     def __getitem__(self, name):
         return self.get_function(name)
 
-    @property
-    def entry_func(self):
-        """The function that `module(...)` calls."""
-        return self.get_function(self.entry_name)
+    entry_func = property(lambda self: self.get_function(self.entry_name), doc="The function that `module(...)` calls.")
 
     def __call__(self, *args):
         return self.entry_func(*args)
@@ -88,20 +85,10 @@ class Module:
         """Hangs `module` below this one."""
         self.imported_modules.append(module)
 
-    @property
-    def is_dso_exportable(self):
-        """Whether `export_library` of a module that imports this one links it in."""
-        return False
-
-    @property
-    def is_runnable(self):
-        """Whether its functions can be called."""
-        return True
-
-    @property
-    def is_binary_serializable(self):
-        """Whether `export_library` stores it as bytes."""
-        return False
+    is_dso_exportable = property(lambda self: False,
+                                 doc="Whether `export_library` of a module that imports this one links it in.")
+    is_runnable = property(lambda self: True, doc="Whether its functions can be called.")
+    is_binary_serializable = property(lambda self: False, doc="Whether `export_library` stores it as bytes.")
 
     def get_source(self, fmt=""):
         """Source text, "" where there is none."""
@@ -243,6 +230,8 @@ class _Operator:
 class OperatorModule(Module):
     """One compiled operator. `source` is C, CUDA C or OpenCL C; `manifest` says how to run `binary`."""
 
+    is_dso_exportable = True
+
     def __init__(self, source, manifest, binary, target=""):
         func = _Operator(manifest, binary)
         kind = func.manifest["target"]
@@ -288,10 +277,6 @@ class OperatorModule(Module):
             export_blob(file_name, blob, source, self.target, fcompile, linked + list(addons or []), workspace_dir, engine=engine,
                         own=self.name, **kwargs)  # fmt: skip
 
-    @property
-    def is_dso_exportable(self):
-        return True
-
     def _host(self):
         return json.loads(self.manifest)["target"] == "c"
 
@@ -330,17 +315,11 @@ class OperatorModule(Module):
 class StaticLibrary(Module):
     """An object file that is linked into the library of the module that imports it. Its functions are not called before."""
 
+    is_dso_exportable, is_runnable = True, False
+
     def __init__(self, data, names):
         super().__init__("static_library", dict.fromkeys(names, _not_linked))
         self._data = data
-
-    @property
-    def is_dso_exportable(self):
-        return True
-
-    @property
-    def is_runnable(self):
-        return False
 
     def _as_object(self, folder, fcompile):
         path = os.path.join(folder, f"{next(iter(self._functions), 'static')}.o")
@@ -459,16 +438,14 @@ def export_blob(file_name, blob, source="", target="", fcompile=None, addons=Non
 class LibraryModule(OperatorModule):
     """The functions of a library file; that of the object that was linked first can be called without a name."""
 
+    is_dso_exportable = False
+
     def __init__(self, parts):
         first = parts[0]
         super().__init__(first.source, first.manifest, first.binary, first.target)
         self.type_key, self.parts = "library", parts
         self._functions = {p.name: p[p.name] for p in parts}
         self.imported_modules = [m for p in parts for m in p.imported_modules]
-
-    @property
-    def is_dso_exportable(self):
-        return False
 
     def get_source(self, fmt=""):
         """C text of all functions."""

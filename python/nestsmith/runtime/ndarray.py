@@ -56,30 +56,11 @@ class NDArray:
     def __init__(self, buffer, shape, dtype, device):
         self._buffer, self.shape, self.dtype, self.device = buffer, shape, dtype, device
 
-    @property
-    def ctx(self):
-        """Old name of `device`."""
-        return self.device
-
-    @property
-    def ndim(self):
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self):
-        """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def nbytes(self):
-        """Size in bytes."""
-        return self.size * _DTYPES[self.dtype][0].itemsize
-
-    @property
-    def buffer(self):
-        """The engine's buffer."""
-        return self._buffer
+    ctx = property(lambda self: self.device, doc="Old name of `device`.")
+    ndim = property(lambda self: len(self.shape), doc="Number of axes.")
+    size = property(lambda self: int(np.prod(self.shape, dtype=np.int64)), doc="Number of elements.")
+    nbytes = property(lambda self: self.size * _DTYPES[self.dtype][0].itemsize, doc="Size in bytes.")
+    buffer = property(lambda self: self._buffer, doc="The engine's buffer.")
 
     def numpy(self):
         """A NumPy copy; waits for the device. bfloat16 comes as uint16 bits."""

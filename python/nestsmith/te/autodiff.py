@@ -9,6 +9,7 @@ sum goes over the other axes only. For a convolution these are the channels and 
 import math
 
 from .. import _core
+from ..numerics import is_float
 from ..tir import op as _op
 from ..tir.expr import const
 from .extern import extern_of
@@ -36,15 +37,11 @@ def _typed(value, dtype):
     return value if value.dtype == dtype else value.astype(dtype)
 
 
-def _is_float(dtype):
-    return dtype.startswith(("float", "bfloat"))
-
-
 def _reads(e, by, found):
     """Appends (tensor, indices, partial derivative) of all reads of floats in an expression; `by` is that of what it is a part of."""
     kind, args = e.kind, e.args
     zero = const(0.0, by.dtype)
-    if not _is_float(e.dtype) or kind in ("FloatImm", "Var"):
+    if not is_float(e.dtype) or kind in ("FloatImm", "Var"):
         return
     if kind == "ProducerLoad":
         found.append((e.symbol, list(args), by))
@@ -66,7 +63,7 @@ def _reads(e, by, found):
         _reads(args[1], choose(args[0], by, zero), found)
         _reads(args[2], choose(args[0], zero, by), found)
     elif kind == "Cast":
-        if _is_float(args[0].dtype):
+        if is_float(args[0].dtype):
             _reads(args[0], by.astype(args[0].dtype), found)
     elif kind == "Call" and e.symbol == "pow":
         _reads(args[0], by * args[1] * _op.power(args[0], args[1] - 1.0), found)

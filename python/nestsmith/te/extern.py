@@ -80,13 +80,17 @@ def scans_of(outputs):
     return list({id(_found[o]): o for o, is_scan in found.items() if is_scan}.values())
 
 
-class _Kind(type):
+class OperationKind(type):
+    """The type of classes of operations: what an operation is, its `has` tells."""
+
     def __instancecheck__(cls, x):
-        return isinstance(x, _core.Operation) and x in _found
+        return isinstance(x, _core.Operation) and cls.has(x)
 
 
-class ExternOp(metaclass=_Kind):
+class ExternOp(metaclass=OperationKind):
     """The class of operations that `extern` makes."""
+
+    has = _found.__contains__
 
 
 def _stand_in(name, shapes, dtypes, inputs, attrs, tag, rows):

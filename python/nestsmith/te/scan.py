@@ -5,7 +5,7 @@ from ..tir.buffer import BufferLoad
 from ..tir.expr import const
 from ..tir.stmt import BufferStore, For, ForKind, SeqStmt, function_of
 from ..tir.stmt_functor import replace_buffers
-from .extern import extern, extern_of
+from .extern import OperationKind, extern, extern_of
 from .operation import placeholder
 from .schedule import create_schedule
 from .specialize import operations
@@ -13,13 +13,13 @@ from .specialize import operations
 __all__ = ["ScanOp", "create_prim_func", "scan"]
 
 
-class _Kind(type):
-    def __instancecheck__(cls, x):
-        return isinstance(x, _core.Operation) and getattr(extern_of(x), "scan", None) is not None
-
-
-class ScanOp(metaclass=_Kind):
+class ScanOp(metaclass=OperationKind):
     """The class of operations that `scan` makes."""
+
+    @staticmethod
+    def has(op):
+        """Whether an operation is one."""
+        return getattr(extern_of(op), "scan", None) is not None
 
 
 def _of_scan(get):
@@ -65,13 +65,11 @@ class Scan:
         new = {t: placeholder(t.shape, t.dtype, t.op.name) for t in [*self.state_placeholder, *self.outer]}
         members = {}
         for op in self.inner:
-            axes = [_core.expr_iter_var(op.axis[0].var, self.scan_axis.var, const(1, op.axis[0].var.dtype), 0, None),
-                    *list(op.axis)[1:]]
-            if hash(op.axis[0].var) == hash(self.scan_axis.var):
-                axes[0] = _core.expr_iter_var(op.axis[0].var.name, self.scan_axis.var, const(1, op.axis[0].var.dtype),
-                                              0, None)
+            first = op.axis[0].var
+            name = first.name if hash(first) == hash(self.scan_axis.var) else first
+            axes = [_core.expr_iter_var(name, self.scan_axis.var, const(1, first.dtype), 0, None), *list(op.axis)[1:]]
             old = list(op.input_tensors)
-            values = [[op.axis[0].var], [axes[0].var]] if axes[0].var is not op.axis[0].var else [[], []]
+            values = [[first], [axes[0].var]] if axes[0].var is not first else [[], []]
             bodies = [_core.expr_substitute(b, *values, old, [new.get(t, t) for t in old]) for b in op.expressions]
             made = _core.te_compute(op.name, op.tag, axes, bodies, dict(op.attrs))
             members[op] = made[0].op

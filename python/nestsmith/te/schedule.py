@@ -307,13 +307,8 @@ class Stage:
     def __init__(self, schedule, origin):
         self._s, self._origin = schedule, origin
 
-    @property
-    def _core(self):
-        return self._s._core
-
-    @property
-    def _id(self):
-        return self._s._core.find(self._origin)
+    _core = property(lambda self: self._s._core)
+    _id = property(lambda self: self._s._core.find(self._origin))
 
     def _get(self, what):
         return self._core.stage(self._id, what)
@@ -328,10 +323,7 @@ class Stage:
     is_output = property(lambda self: self._get(_OUTPUT), doc="True for the outputs of the schedule.")
     attach_type = property(lambda self: (1, 2, 4)[self._get(_ATTACH)], doc="1 root, 2 inlined, 4 at a loop.")
 
-    @property
-    def group(self):
-        """The :class:`Group` that it is in, or None."""
-        return _group_of(self._s, self._origin)
+    group = property(lambda self: _group_of(self._s, self._origin), doc="The :class:`Group` that it is in, or None.")
 
     @property
     def attach_stage(self):

@@ -152,10 +152,7 @@ Var = _Variable("Var", (),
 class CallOp(str):
     """The name of an intrinsic, as ``call.op``; ``name`` has TVM's prefix."""
 
-    @property
-    def name(self):
-        """The name, e.g. ``tir.exp``."""
-        return f"tir.{self}"
+    name = property(lambda self: f"tir.{self}", doc="The name, e.g. ``tir.exp``.")
 
 
 def _attribute(name, kinds, get, doc):

@@ -5,6 +5,7 @@ import math
 
 from .. import _core
 from .._core import IterVar
+from ..numerics import is_float
 from .expr import const
 from .nodes import EQ, Call, Not
 from .stmt import OpaqueCall
@@ -67,14 +68,14 @@ def abs(x):
 
 def isinf(x):
     """True where ``x`` is positive or negative infinity."""
-    if not _dtype(x).startswith(("float", "bfloat")):
+    if not is_float(_dtype(x)):
         return const(False)  # an integer
     return _core.expr_bin("And", EQ(abs(x), infinity(_dtype(x))), _core.expr_not(_core.expr_math("isnan", (x,))))
 
 
 def isfinite(x):
     """True where ``x`` is neither infinite nor not-a-number."""
-    if not _dtype(x).startswith(("float", "bfloat")):
+    if not is_float(_dtype(x)):
         return const(True)  # an integer
     return _core.expr_bin("And", _core.expr_not(isinf(x)), _core.expr_not(_core.expr_math("isnan", (x,))))
 
@@ -218,7 +219,7 @@ def kept_number(value, dtype):
     """A literal as the author of a network wrote it. What te folds while an expression is made (``x * 0``, ``0 / x``, ``x + 0``) does not hold for
     floats that are no numbers, infinite or minus zero. So a zero of this function is not folded away. Texts show it as 0. Raises ValueError for
     a fraction of a type that has none."""
-    real = dtype.startswith(("float", "bfloat"))
+    real = is_float(dtype)
     if not real and value != int(value):
         raise ValueError(f"{value} is no value of type {dtype}; cast the tensor to a float type first")
     v, zero = const(value, dtype), real and value == 0

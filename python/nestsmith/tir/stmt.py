@@ -82,10 +82,7 @@ ADDRESS.append(OpaqueCall)
 
 
 class _Name(str):
-    @property
-    def name(self):
-        """The name with TVM's prefix."""
-        return str(self)
+    name = property(lambda self: str(self), doc="The name with TVM's prefix.")
 
 
 class Evaluate(Stmt):

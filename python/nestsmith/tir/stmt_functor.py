@@ -1,6 +1,7 @@
 """Walks over statements and expressions, and what changes them."""
 
 import copy
+import operator
 
 from .. import _core
 from .buffer import BufferLoad, decl_buffer
@@ -68,10 +69,6 @@ def with_args(e, args):
     raise ValueError(f"a {kind} cannot be made anew with other operands")
 
 
-def _is(a, b):
-    return a is b
-
-
 def _rebuilt(x, f):
     """A node whose parts went through ``f``; the node itself if none has changed."""
     if isinstance(x, PrimFunc):
@@ -89,7 +86,7 @@ def _rebuilt(x, f):
         elif isinstance(v, (Stmt, _core.Expr, OpaqueCall)) and name not in x.binds:
             setattr(new, name, f(v))
     pairs = zip(x.children(), new.children())
-    same = all(a is b or (isinstance(a, list) and len(a) == len(b) and all(map(_is, a, b))) for (_, a), (_, b) in pairs)
+    same = all(a is b or (isinstance(a, list) and len(a) == len(b) and all(map(operator.is_, a, b))) for (_, a), (_, b) in pairs)
     return x if same else new
 
 
@@ -176,9 +173,7 @@ def renew_defs(func):
     post_order_visit(func.body, note)
 
     def change(x):
-        if isinstance(x, _core.Expr):
-            return _core.expr_substitute(x, list(found), list(found.values()))
-        return None
+        return _core.expr_substitute(x, list(found), list(found.values())) if isinstance(x, _core.Expr) else None
 
     body = ir_transform(func.body, change, None)
 

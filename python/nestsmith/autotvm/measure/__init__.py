@@ -3,18 +3,10 @@
 from ... import _absent
 from . import executor, measure, measure_methods
 from .measure import BuildResult, MeasureErrorNo, MeasureInput, MeasureResult
-from .measure_methods import (
-    Builder,
-    EngineRunner,
-    LocalBuilder,
-    LocalRunner,
-    Runner,
-    create_measure_batch,
-    measure_option,
-)
+from .measure_methods import *  # noqa: F403
 
-for _what in (Builder, Runner, create_measure_batch, measure_option):  # TVM's place for them
-    setattr(measure, _what.__name__, _what)
+for _what in ("Builder", "Runner", "create_measure_batch", "measure_option"):  # TVM's place for them
+    setattr(measure, _what, getattr(measure_methods, _what))
 
 
 def __getattr__(name):

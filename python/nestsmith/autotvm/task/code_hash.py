@@ -7,8 +7,17 @@ import zlib
 __all__ = ["attach_code_hash", "attach_code_hash_to_arg"]
 
 
-def _hash_of(f):
-    return hex(zlib.crc32(inspect.getsource(f).encode()))[2:]
+def _attach(schedule_of):
+    def decorate(f):
+        @functools.wraps(f)
+        def wrapper(*args, **kwargs):
+            out = f(*args, **kwargs)
+            schedule_of(args).code_hash = hex(zlib.crc32(inspect.getsource(f).encode()))[2:]
+            return out
+
+        return wrapper
+
+    return decorate
 
 
 def attach_code_hash(s):
@@ -24,16 +33,7 @@ def attach_code_hash(s):
         A decorator.
     """
 
-    def decorate(f):
-        @functools.wraps(f)
-        def wrapper(*args, **kwargs):
-            out = f(*args, **kwargs)
-            s.code_hash = _hash_of(f)
-            return out
-
-        return wrapper
-
-    return decorate
+    return _attach(lambda args: s)
 
 
 def attach_code_hash_to_arg(arg_idx=1):
@@ -49,13 +49,4 @@ def attach_code_hash_to_arg(arg_idx=1):
         A decorator.
     """
 
-    def decorate(f):
-        @functools.wraps(f)
-        def wrapper(*args, **kwargs):
-            out = f(*args, **kwargs)
-            args[arg_idx].code_hash = _hash_of(f)
-            return out
-
-        return wrapper
-
-    return decorate
+    return _attach(lambda args: args[arg_idx])

@@ -154,7 +154,5 @@ def clear_fallback_cache(target, workload):
     target : Target
     workload : tuple
     """
-    context = DispatchContext.current
-    while not isinstance(context, FallbackContext):
-        context = context._old_ctx
-    context.clear_cache(target, workload)
+    contexts = check.entered(DispatchContext.current)
+    next(c for c in contexts if isinstance(c, FallbackContext)).clear_cache(target, workload)

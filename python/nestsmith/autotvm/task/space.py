@@ -135,10 +135,7 @@ class TransformSpace(Sequence):
     def _entity(self, numbers):
         return self.entity(list(numbers))
 
-    @property
-    def entities(self):
-        """All of them, as a list."""
-        return list(self)
+    entities = property(lambda self: list(self), doc="All of them, as a list.")
 
     @staticmethod
     def get_num_output(axes, policy, **kwargs):
@@ -452,10 +449,7 @@ class ConfigSpace:
         """Number of indices: the product of the numbers of choices."""
         return self._space.range
 
-    @property
-    def dims(self):
-        """Number of choices of each knob."""
-        return list(self._space.dims)
+    dims = property(lambda self: list(self._space.dims), doc="Number of choices of each knob.")
 
     def __len__(self):
         if self._length is None:

@@ -231,10 +231,7 @@ class Task:
         """What makes the schedule: (schedule, tensors) for serialised arguments."""
         return lookup_task(self.name)
 
-    @property
-    def workload(self):
-        """The tuple that names the task in logs."""
-        return self.name, *self.args
+    workload = property(lambda self: (self.name, *self.args), doc="The tuple that names the task in logs.")
 
     @property
     def config_space(self):

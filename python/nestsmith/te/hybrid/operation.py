@@ -9,7 +9,7 @@ from ...tir.buffer import BufferLoad, decl_buffer
 from ...tir.expr import const
 from ...tir.stmt import Allocate, AssertStmt, BufferStore, For, ForKind, ProducerRealize, ProducerStore, SeqStmt
 from ...tir.stmt_functor import ir_transform
-from ..extern import extern, note_statement
+from ..extern import OperationKind, extern, note_statement
 from .parser import parse_function
 
 __all__ = ["HybridOp", "source_to_op"]
@@ -18,14 +18,10 @@ __all__ = ["HybridOp", "source_to_op"]
 _made: set = set()
 
 
-class _Kind(type):
-    def __instancecheck__(cls, x):
-        return isinstance(x, _core.Operation) and x in _made
-
-
-class HybridOp(metaclass=_Kind):
+class HybridOp(metaclass=OperationKind):
     """The class of operations that functions of te.hybrid make. ``body`` of such an operation is a statement."""
 
+    has = _made.__contains__
 
 
 def _tensors(x):
