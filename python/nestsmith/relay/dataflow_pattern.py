@@ -555,16 +555,8 @@ class _Grouper:
 
     def dominated(self, e, root):
         """Whether everything that is computed of a node goes through `root`."""
-        seen, stack = set(), [e]
-        while stack:
-            n = stack.pop()
-            if n is root or id(n) in seen:
-                continue
-            seen.add(id(n))
-            if id(n) in self.ends:
-                return False
-            stack.extend(self.readers.get(id(n), ()))
-        return True
+        met = rx.reach([e], lambda n: [r for r in self.readers.get(id(n), ()) if r is not root])
+        return all(id(n) not in self.ends for n in met)
 
 
 def _embeds(e, pattern):

@@ -6,6 +6,7 @@ walked with
 an explicit one (:func:`post_order`), and passes rebuild them with :func:`rewrite`, which keeps the sharing.
 """
 
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -87,44 +88,15 @@ class Expr:
         args = (other, self) if swap else (self, other)
         return getattr(above.op, name)(*args)
 
-    def __add__(self, o):
-        return self._bin("add", o)
-
-    def __radd__(self, o):
-        return self._bin("add", o, True)
-
-    def __sub__(self, o):
-        return self._bin("subtract", o)
-
-    def __rsub__(self, o):
-        return self._bin("subtract", o, True)
-
-    def __mul__(self, o):
-        return self._bin("multiply", o)
-
-    def __rmul__(self, o):
-        return self._bin("multiply", o, True)
-
-    def __truediv__(self, o):
-        return self._bin("divide", o)
-
-    def __rtruediv__(self, o):
-        return self._bin("divide", o, True)
+    __add__, __radd__ = partialmethod(_bin, "add"), partialmethod(_bin, "add", swap=True)
+    __sub__, __rsub__ = partialmethod(_bin, "subtract"), partialmethod(_bin, "subtract", swap=True)
+    __mul__, __rmul__ = partialmethod(_bin, "multiply"), partialmethod(_bin, "multiply", swap=True)
+    __truediv__, __rtruediv__ = partialmethod(_bin, "divide"), partialmethod(_bin, "divide", swap=True)
+    __lt__, __le__ = partialmethod(_bin, "less"), partialmethod(_bin, "less_equal")
+    __gt__, __ge__ = partialmethod(_bin, "greater"), partialmethod(_bin, "greater_equal")
 
     def __neg__(self):
         return above.op.negative(self)
-
-    def __lt__(self, o):
-        return self._bin("less", o)
-
-    def __gt__(self, o):
-        return self._bin("greater", o)
-
-    def __le__(self, o):
-        return self._bin("less_equal", o)
-
-    def __ge__(self, o):
-        return self._bin("greater_equal", o)
 
     def astext(self, show_meta_data=True, annotate=None):
         """The expression as text, which :func:`relay.parse_expr` reads."""
@@ -360,7 +332,9 @@ class RefWrite(Expr):
         self.ref, self.value, self.span = ref, value, span
 
 
-_PARTS = {RefCreate: ("value",), RefRead: ("ref",), RefWrite: ("ref", "value")}
+# Fields that are sub-expressions, in the order of evaluation, where that is all that a kind of node has.
+_PARTS = {TupleGetItem: ("tuple_value",), Let: ("value", "var", "body"), If: ("cond", "true_branch", "false_branch"), RefCreate: ("value",),
+          RefRead: ("ref",), RefWrite: ("ref", "value")}  # fmt: skip
 
 
 def var(name_hint, type_annotation=None, shape=None, dtype="float32", span=None):
@@ -400,19 +374,11 @@ def const(value, dtype=None, span=None):
 def children(e):
     """Direct sub-expressions in the order of evaluation. A primitive function called is a leaf of its call."""
     if isinstance(e, Call):
-        if isinstance(e.op, Expr):
-            return (e.op, *e.args)
-        return e.args
+        return (e.op, *e.args) if isinstance(e.op, Expr) else e.args
     if isinstance(e, Tuple):
         return e.fields
-    if isinstance(e, TupleGetItem):
-        return (e.tuple_value,)
     if isinstance(e, Function):
         return () if e.is_primitive else (*e.params, e.body)
-    if isinstance(e, Let):
-        return (e.value, e.var, e.body)
-    if isinstance(e, If):
-        return (e.cond, e.true_branch, e.false_branch)
     return tuple(getattr(e, p) for p in _PARTS.get(type(e), ()))
 
 
@@ -438,15 +404,25 @@ def post_order(expr, below=children):
     return order
 
 
+def reach(start, below):
+    """Everything that is reached from some nodes, these included, each once, as it is met going down the last way first."""
+    seen, stack = set(), list(start)
+    while stack:
+        e = stack.pop()
+        if id(e) not in seen:
+            seen.add(id(e))
+            yield e
+            stack.extend(below(e))
+
+
 def with_children(e, new):
     """`e` with other children, in the order of :func:`children`; `e` itself if they are the same objects."""
     old = children(e)
     if all(a is b for a, b in zip(old, new)):
         return e
     if isinstance(e, Call):
-        if isinstance(e.op, Expr):
-            return Call(new[0], new[1:], e.attrs, e.type_args, e.span)
-        return Call(e.op, new, e.attrs, e.type_args, e.span)
+        op, args = (new[0], new[1:]) if isinstance(e.op, Expr) else (e.op, new)
+        return Call(op, args, e.attrs, e.type_args, e.span)
     if isinstance(e, Tuple):
         return Tuple(new, e.span)
     if isinstance(e, TupleGetItem):
@@ -455,9 +431,7 @@ def with_children(e, new):
         return Function(new[:-1], new[-1], None, e.type_params, e.attrs, e.span)
     if isinstance(e, Let):
         return Let(new[1], new[0], new[2], e.span)
-    if isinstance(e, (If, *_PARTS)):
-        return type(e)(*new, e.span)
-    return e
+    return type(e)(*new, e.span) if type(e) in _PARTS else e
 
 
 def parts(e):

@@ -100,6 +100,7 @@ def type_text(t, dim=str):
     return "_" if t is None or isinstance(t, IncompleteType) else str(t)
 
 
+_ATOMS = (rx.Var, rx.Constant, rx.GlobalVar, Op)
 _REFS = {rx.RefCreate: "ref", rx.RefRead: "ref_read", rx.RefWrite: "ref_write"}
 
 
@@ -218,25 +219,21 @@ class _Printer:
 
     def shared(self, e):
         """What is read inside of the blocks of a node and has to be defined before them."""
-        depth, found, seen = self.blocks[id(e)].depth, [], set()
-        stack = list(reversed(rx.parts(e)[1:] if isinstance(e, rx.If) else rx.parts(e)))
-        while stack:
-            c = stack.pop()
-            if id(c) in seen or isinstance(c, (rx.Var, rx.Constant, rx.GlobalVar, Op)):
-                continue
-            seen.add(id(c))
-            if self.blocks[id(c)].depth <= depth and self.readers[id(c)] > 1:
-                found.append(c)
-            else:
-                stack.extend(reversed(rx.parts(c)))
-        return found
+        depth = self.blocks[id(e)].depth
+
+        def shared(c):
+            return not isinstance(c, _ATOMS) and self.blocks[id(c)].depth <= depth and self.readers[id(c)] > 1
+
+        inside = rx.parts(e)[1:] if isinstance(e, rx.If) else rx.parts(e)
+        met = rx.reach(reversed(inside), lambda c: () if isinstance(c, _ATOMS) or shared(c) else reversed(rx.parts(c)))
+        return list(filter(shared, met))
 
     def before(self, root, indent):
         """Lines for everything that `root` needs; `root` itself gets one if others read it, too."""
         stack = [(p, False) for p in reversed(self.parts(root))] if self.readers.get(id(root), 0) < 2 else [(root, False)]
         while stack:
             e, ready = stack.pop()
-            if id(e) in self.names or isinstance(e, (rx.Var, rx.Constant, rx.GlobalVar, Op)):
+            if id(e) in self.names or isinstance(e, _ATOMS):
                 continue
             if not ready:
                 stack.append((e, True))

@@ -22,6 +22,8 @@ _ALIASES = {"float": "float32", "int": "int32", "uint": "uint32"}
 class Type:
     """Base class of all types."""
 
+    is_static = True
+
     def __str__(self):
         return repr(self)
 
@@ -124,8 +126,6 @@ class FuncType(Type):
         self.ret_type = ret_type
         self.type_params, self.type_constraints = tuple(type_params or ()), tuple(type_constraints or ())
 
-    is_static = True
-
     def __eq__(self, other):
         return isinstance(other, FuncType) and self.arg_types == other.arg_types and self.ret_type == other.ret_type
 
@@ -153,8 +153,6 @@ class TypeVar(Type):
     def __init__(self, name_hint, kind=TypeKind.Type):
         self.name_hint, self.kind = str(name_hint), kind
 
-    is_static = True
-
     def __repr__(self):
         return self.name_hint
 
@@ -175,8 +173,6 @@ class TypeCall(Type):
     def __init__(self, func, args):
         self.func, self.args = func, tuple(args)
 
-    is_static = True
-
     def __repr__(self):
         return f"{self.func}[{', '.join(map(str, self.args))}]"
 
@@ -187,8 +183,6 @@ class TypeData(Type):
 
     def __init__(self, header, type_vars, constructors):
         self.header, self.type_vars, self.constructors = header, tuple(type_vars), tuple(constructors)
-
-    is_static = True
 
     def __repr__(self):
         return f"type {self.header}[{', '.join(map(str, self.type_vars))}]"
@@ -225,8 +219,6 @@ class RefType(Type):
 
     def __init__(self, value):
         self.value = value
-
-    is_static = True
 
     def __eq__(self, other):
         return isinstance(other, RefType) and self.value == other.value

@@ -8,8 +8,7 @@ lower rank, the latter gets leading axes of extent 1: [C] becomes [1, 1, 1, C].
 """
 
 from ...target import Target
-from .. import op, schedules
-from .. import passes as _t
+from .. import op, passes, schedules
 from ..expr import Call, Constant, Tuple, TupleGetItem, free_vars, post_order, rewrite, with_children
 from ..infer import infer_type
 from ..op import nn
@@ -107,7 +106,7 @@ def AlterOpLayout(target=None):
     """The pass for a target (None: the one of the enclosing ``with Target(...)``, else llvm)."""
     target = target or Target.current() or Target("llvm")
 
-    @_t.function_pass(opt_level=3, name="AlterOpLayout")
+    @passes.function_pass(opt_level=3, name="AlterOpLayout")
     def run(func, mod, ctx):
         templates = schedules.templates()
         infer_type(func)

@@ -1,12 +1,12 @@
 """AnnotateSpans: every call knows where it stands in the text of the module."""
 
-from .. import passes as _t
+from .. import passes
 from ..parser import parse
 
 __all__ = ["AnnotateSpans"]
 
 
-@_t.module_pass(opt_level=0, name="AnnotateSpans")
+@passes.module_pass(opt_level=0, name="AnnotateSpans")
 def _annotate(mod, ctx):
     return parse(mod.astext(), "GeneratedSource", spans=True)
 

@@ -3,20 +3,20 @@
 import warnings
 
 from ... import check
-from .. import passes as _t
-from ..expr import Constant, GlobalVar, Let, bind, children, const, post_order, rewrite
+from .. import passes
+from ..expr import Constant, GlobalVar, Let, bind, children, const, post_order, reach, rewrite
 from ..infer import infer_module, infer_type
 from ..module import IRModule
 
 __all__ = ["DeadCodeElimination", "InferType", "RemoveUnusedFunctions", "bind_params_by_name", "InferTypeLocal"]
 
 
-@_t.module_pass(opt_level=0, name="InferType")
+@passes.module_pass(opt_level=0, name="InferType")
 def _infer(mod, ctx):
     return infer_module(mod) if isinstance(mod, IRModule) else infer_type(mod)
 
 
-@_t.module_pass(opt_level=1, name="RemoveUnusedFunctions")
+@passes.module_pass(opt_level=1, name="RemoveUnusedFunctions")
 def _remove_unused(mod, ctx):
     if not isinstance(mod, IRModule):
         return mod
@@ -30,18 +30,15 @@ def _remove_unused(mod, ctx):
     return IRModule({gv: f for gv, f in mod.functions.items() if gv.name_hint in keep})
 
 
-@_t.function_pass(opt_level=1, name="DeadCodeElimination")
+@passes.function_pass(opt_level=1, name="DeadCodeElimination")
 def _dead_code(func, mod, ctx):
     values = {id(e.var): e.value for e in post_order(func.body) if isinstance(e, Let)}
-    live, stack = set(), [func.body]
-    while stack:
-        e = stack.pop()
-        if id(e) in live:
-            continue
-        live.add(id(e))
-        if id(e) in values:
-            stack.append(values[id(e)])
-        stack.extend((e.body,) if isinstance(e, Let) else children(e))
+
+    def below(e):
+        bound = [values[id(e)]] if id(e) in values else []
+        return [*bound, *((e.body,) if isinstance(e, Let) else children(e))]
+
+    live = {id(e) for e in reach([func.body], below)}
     return rewrite(func, lambda old, new: new.body if isinstance(old, Let) and id(old.var) not in live else new)
 
 

@@ -4,8 +4,7 @@ They compare every element's place with the indices (`topi.scatter_elements`). O
 an error, as in other lookups. The check is a kernel of its own, because a scatter reads each index many times.
 """
 
-from .. import op
-from .. import passes as _t
+from .. import op, passes
 from ..expr import Call, rewrite
 from ..infer import infer_type
 
@@ -31,7 +30,7 @@ def _checked(index, extents, axis, from_end, what):
     return op.concatenate([op.check_index(rows[k], n, from_end, what, True) for k, n in enumerate(extents)], axis)
 
 
-@_t.function_pass(opt_level=0, name="CheckIndices")
+@passes.function_pass(opt_level=0, name="CheckIndices")
 def _check_indices(func, mod, ctx):
     infer_type(func)
 

@@ -6,7 +6,7 @@ FuseOps, for only there it is known what else a kernel computes, and whose measu
 weights, which Winograd's forms want transformed.
 """
 
-from .. import passes as _t
+from .. import passes
 from ..expr import Call, Constant, Function, Var, bind, count_refs, is_primitive_call, post_order, rewrite
 from ..extract import structural_key
 from ..infer import infer_type
@@ -55,7 +55,7 @@ def ChooseForms(target, rank=None):
         Function -> what its records are worth, the smaller the better, or None if there are none.
     """
 
-    @_t.function_pass(opt_level=3, name="ChooseForms")
+    @passes.function_pass(opt_level=3, name="ChooseForms")
     def run(func, mod, ctx):
         if not ctx.enabled("AlterOpLayout", 3):  # whose choice this is
             return func

@@ -8,8 +8,7 @@ in int32 stay: tensor cores read them along the sum.
 
 from ...numerics import is_byte_product
 from ...topi.util import prod
-from .. import op
-from .. import passes as _t
+from .. import op, passes
 from ..expr import Call, Constant, rewrite
 from ..infer import infer_type
 from ..op import nn
@@ -23,7 +22,7 @@ ROWS = 16  # at least
 def ColumnWeights():
     """The pass. It wants weights to be constants already."""
 
-    @_t.function_pass(opt_level=3, name="ColumnWeights")
+    @passes.function_pass(opt_level=3, name="ColumnWeights")
     def run(func, mod, ctx):
         infer_type(func)
 

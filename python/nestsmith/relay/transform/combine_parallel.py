@@ -9,8 +9,8 @@ too; at the end each branch takes its slice.
 import collections
 
 from .. import op as relay
-from .. import passes as _t
-from ..expr import Call, Constant, Function, children, post_order, rewrite
+from .. import passes
+from ..expr import Call, Constant, Function, children, post_order, reach, rewrite
 from ..infer import infer_type
 from ..op.registry import BROADCAST
 
@@ -119,13 +119,7 @@ class _Branches:
 
 def _reached(calls, readers):
     """The ids of everything that depends on one of the calls."""
-    seen, todo = set(), list(calls)
-    while todo:
-        e = todo.pop()
-        if id(e) not in seen:
-            seen.add(id(e))
-            todo += readers[id(e)]
-    return seen
+    return {id(e) for e in reach(calls, lambda e: readers[id(e)])}
 
 
 def _group(body, name, describe, least):
@@ -168,7 +162,7 @@ def _pass(title, name, describe, least):
     if not isinstance(least, int) or least < 2:
         raise ValueError(f"min_num_branches is {least!r}; it must be an integer of at least 2")
 
-    @_t.function_pass(opt_level=4, name=title)
+    @passes.function_pass(opt_level=4, name=title)
     def run(func, mod, ctx):
         return _combined(func, name, describe, least)
 

@@ -7,8 +7,7 @@ the borders only; those of constant weights are folded away later.
 
 from __future__ import annotations
 
-from .. import op
-from .. import passes as _t
+from .. import op, passes
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, children, post_order, with_children
 from ..infer import infer_type
 from ..op.layout import AS_IT_IS
@@ -156,7 +155,7 @@ def ConvertLayout(desired_layouts):
         if rule is None:
             raise ValueError(f"ConvertLayout: {name} has no layout that could be chosen")
 
-    @_t.function_pass(opt_level=3, name="ConvertLayout")
+    @passes.function_pass(opt_level=3, name="ConvertLayout")
     def run(func, mod, ctx):
         infer_type(func)
         func = CanonicalizeOps()(func)

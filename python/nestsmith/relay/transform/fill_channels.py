@@ -7,9 +7,8 @@ classes are taken out of the means, which are few.
 
 import numpy as np
 
-from .. import op
-from .. import passes as _t
-from ..expr import Call, Constant, children, post_order, rewrite, with_children
+from .. import op, passes
+from ..expr import Call, Constant, count_refs, rewrite, with_children
 from ..infer import infer_type
 from .expansions import is_plain
 from .moves import static_shape
@@ -53,13 +52,10 @@ def _missing(mean):
 def FillChannels():
     """The pass, for CPUs. It wants weights to be constants already."""
 
-    @_t.function_pass(opt_level=3, name="FillChannels")
+    @passes.function_pass(opt_level=3, name="FillChannels")
     def run(func, mod, ctx):
         infer_type(func)
-        readers = {}
-        for e in post_order(func):
-            for c in children(e):
-                readers[id(c)] = readers.get(id(c), 0) + 1
+        readers = count_refs(func)
         inputs = {}  # what a convolution reads now
 
         def visit(old, new):

@@ -4,8 +4,7 @@ Importers flatten NCHW: ``dense(reshape(layout_transform(x, "NHWC", "NCHW")), w)
 for the sake of the order of `w`'s columns, which can be changed once, at compile time: ``dense(reshape(x), w')``.
 """
 
-from .. import op
-from .. import passes as _t
+from .. import op, passes
 from ..expr import Call, Constant, rewrite, with_children
 from ..infer import infer_type
 from .moves import RESHAPES, static_shape
@@ -28,7 +27,7 @@ def _flattened(call):
 def FlatWeights():
     """The pass. It wants weights to be constants already."""
 
-    @_t.function_pass(opt_level=3, name="FlatWeights")
+    @passes.function_pass(opt_level=3, name="FlatWeights")
     def run(func, mod, ctx):
         infer_type(func)
 

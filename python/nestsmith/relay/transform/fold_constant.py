@@ -4,8 +4,7 @@ type."""
 import numpy as np
 
 from ...numerics import is_float
-from .. import budget
-from .. import passes as _t
+from .. import budget, passes
 from ..expr import Call, Constant, If, Let, Tuple, TupleGetItem, const, post_order, rewrite
 from ..ty import TensorType, TupleType
 
@@ -102,7 +101,7 @@ def fold(expr):
     return rewrite(expr, visit)
 
 
-@_t.function_pass(opt_level=2, name="FoldConstant")
+@passes.function_pass(opt_level=2, name="FoldConstant")
 def _fold_constant(func, mod, ctx):
     return fold(func)
 

@@ -11,9 +11,8 @@ computes the messages, the second rebuilds the graph and drops the multiplicatio
 import numpy as np
 
 from ...numerics import is_float
-from .. import op
-from .. import passes as _t
-from ..expr import Call, Constant, Function, children, count_refs, post_order, with_children
+from .. import op, passes
+from ..expr import Call, Constant, Function, children, count_refs, post_order, reach, with_children
 from ..infer import infer_type
 from ..op.nn import conv_axes
 from ..ty import TensorType
@@ -45,16 +44,10 @@ def _small(scale):
     if isinstance(scale, Constant):
         return True
     most = scale.checked_type.size
-    stack, seen = [scale], set()
-    while stack:
-        e = stack.pop()
-        if id(e) in seen:
-            continue
-        seen.add(id(e))
+    for k, e in enumerate(reach([scale], children)):
         t = e.checked_type
-        if not isinstance(t, TensorType) or not t.is_static or t.size > most or len(seen) > 64:
+        if not isinstance(t, TensorType) or not t.is_static or t.size > most or k >= 64:
             return False
-        stack.extend(children(e))
     return True
 
 
@@ -265,7 +258,7 @@ def _forward(body):
 
 
 def _pass(name, fn):
-    @_t.function_pass(opt_level=3, name=name)
+    @passes.function_pass(opt_level=3, name=name)
     def run(func, mod, ctx):
         infer_type(func)
         if any(isinstance(e, Function) for e in post_order(func.body)):
@@ -292,4 +285,4 @@ def ForwardFoldScaleAxis():
 
 def FoldScaleAxis():
     """Backward, then forward folding, then FoldConstant."""
-    return _t.Sequential([_back, _fwd, FoldConstant()], opt_level=3, name="FoldScaleAxis")
+    return passes.Sequential([_back, _fwd, FoldConstant()], opt_level=3, name="FoldScaleAxis")

@@ -12,7 +12,7 @@ import math
 from functools import partial
 
 from .. import expr as rx
-from .. import passes as _t
+from .. import passes
 from ..infer import infer_type
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType
@@ -133,30 +133,13 @@ def _post_dominate(order):
 
 
 def _path_ok(src, sink, cond):
-    seen, stack = set(), [u for u, _ in src.users]
-    while stack:
-        n = stack.pop()
-        if n.index in seen:
-            continue
-        seen.add(n.index)
-        if not cond(n.root().gpattern, n is sink):
-            return False
-        if n is not sink:
-            stack.extend(u for u, _ in n.users)
-    return True
+    met = rx.reach((u for u, _ in src.users), lambda n: () if n is sink else [u for u, _ in n.users])
+    return all(cond(n.root().gpattern, n is sink) for n in met)
 
 
 def _between(src, sink):
     """src and every node on a way from it to sink, sink excluded."""
-    seen, out, stack = set(), [], [src]
-    while stack:
-        n = stack.pop()
-        if n is sink or n.index in seen:
-            continue
-        seen.add(n.index)
-        out.append(n)
-        stack.extend(u for u, _ in n.users)
-    return out
+    return list(rx.reach([src], lambda n: [u for u, _ in n.users if u is not sink]))
 
 
 def _merge(src, sink):
@@ -377,7 +360,7 @@ def FuseOps(fuse_opt_level=-1, target=None):
     """The pass; `fuse_opt_level` overrides the context's level. `target`: for which convolutions are computed; without it
     `relay.FuseOps.pools` is not done."""
 
-    @_t.function_pass(opt_level=0, name="FuseOps")
+    @passes.function_pass(opt_level=0, name="FuseOps")
     def run(func, mod, ctx):
         level = fuse_opt_level if fuse_opt_level >= 0 else ctx.opt_level
         depth = int(ctx.config.get("relay.FuseOps.max_depth", 256))
@@ -388,7 +371,7 @@ def FuseOps(fuse_opt_level=-1, target=None):
     return run
 
 
-@_t.function_pass(opt_level=0, name="DefuseOps")
+@passes.function_pass(opt_level=0, name="DefuseOps")
 def _defuse(func, mod, ctx):
     def visit(old, new):
         if rx.is_primitive_call(new):

@@ -2,7 +2,7 @@
 operators."""
 
 from .. import expr as rx
-from .. import passes as _t
+from .. import passes
 from ..infer import infer_module, infer_type
 from ..module import IRModule
 
@@ -47,7 +47,7 @@ def _needs(body):
     )
 
 
-@_t.function_pass(opt_level=0, name="InlineAll")
+@passes.function_pass(opt_level=0, name="InlineAll")
 def _inline_all(func, mod, ctx):
     if not _needs(func.body):
         return func
@@ -102,7 +102,7 @@ def _calls_itself(gv, mod):
     return False
 
 
-@_t.module_pass(opt_level=1, name="Inline")
+@passes.module_pass(opt_level=1, name="Inline")
 def _inline(mod, ctx):
     marked = {gv.name_hint for gv, f in mod.functions.items() if f.attrs.get("Inline") and not _calls_itself(gv, mod)}
     called = {e.name_hint for f in mod.functions.values() for e in rx.post_order(f.body) if isinstance(e, rx.GlobalVar)}

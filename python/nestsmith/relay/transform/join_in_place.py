@@ -8,8 +8,8 @@ no program for it. The schedules of the kernels stay what they are.
 import math
 
 from ... import _core
-from .. import passes as _t
-from ..expr import Call, Function, Tuple, children, is_primitive_call, post_order, rewrite
+from .. import passes
+from ..expr import Call, Function, Tuple, count_refs, is_primitive_call, post_order, rewrite
 from ..ty import TensorType
 
 __all__ = ["JoinInPlace"]
@@ -39,11 +39,9 @@ def _may_be_part(e, axis, readers):
 
 def _found(body):
     """{id of a call that joins: its axis}, and {id of a call that makes a part whose rows lie apart: (axis, extent of the whole)}."""
-    readers, wholes, parts = {id(body): 1}, {}, {}
-    order = list(post_order(body))
-    for e in order:
-        for c in children(e):
-            readers[id(c)] = readers.get(id(c), 0) + 1
+    wholes, parts = {}, {}
+    order = post_order(body)
+    readers = count_refs(body, order)
     for e in order:
         if not is_primitive_call(e) or not _joins(e) or not _sized(e.checked_type):
             continue
@@ -68,7 +66,7 @@ def JoinInPlace():
     """The pass, after FuseOps: it marks primitive functions, those that only join (`join`: the axis) and those that make parts whose rows
     lie apart (`joined`: the axis, and how many elements the whole has there)."""
 
-    @_t.function_pass(opt_level=0, name="JoinInPlace")
+    @passes.function_pass(opt_level=0, name="JoinInPlace")
     def run(func, mod, ctx):
         wholes, parts = _found(func.body)
         body = rewrite(func.body, lambda old, new: _marked(old, new, wholes, parts))

@@ -6,8 +6,7 @@ the shape, or keeps the last axis and the other operands know no other, it moves
 ``reshape(add(dense(x, w), bias), (1, 128, 768))``.
 """
 
-from .. import op
-from .. import passes as _t
+from .. import op, passes
 from ..expr import Call, rewrite, with_children
 from ..infer import infer_type
 from ..op.registry import BROADCAST, ELEMWISE, get
@@ -47,7 +46,7 @@ def _fits(have, inner, shape):
 def LateReshape():
     """The pass."""
 
-    @_t.function_pass(opt_level=3, name="LateReshape")
+    @passes.function_pass(opt_level=3, name="LateReshape")
     def run(func, mod, ctx):
         infer_type(func)
         near, late, keep = set(), {}, []  # near: ids of products and of what follows them; late: reshapes of those

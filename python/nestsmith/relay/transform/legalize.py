@@ -1,7 +1,6 @@
 """Legalize: operators become what users registered for them. FastMath: functions become their fast approximations."""
 
-from .. import op
-from .. import passes as _t
+from .. import op, passes
 from ..expr import Call, TupleWrapper, rewrite
 from ..infer import infer_type
 
@@ -12,7 +11,7 @@ def Legalize(legalize_map_attr_name="FTVMLegalize"):
     """Replaces calls of operators that have an attribute of this name: ``f(attrs, inputs, types) -> expression or None``, `types` being those
     of the arguments and of the result."""
 
-    @_t.function_pass(opt_level=1, name="Legalize")
+    @passes.function_pass(opt_level=1, name="Legalize")
     def run(func, mod, ctx):
         infer_type(func)
 
@@ -32,7 +31,7 @@ def Legalize(legalize_map_attr_name="FTVMLegalize"):
 _FAST = {"exp": "fast_exp", "tanh": "fast_tanh", "erf": "fast_erf", "nn.softmax": "nn.fast_softmax"}
 
 
-@_t.function_pass(opt_level=4, name="FastMath")
+@passes.function_pass(opt_level=4, name="FastMath")
 def _fast_math(func, mod, ctx):
     def visit(old, new):
         if isinstance(new, Call) and new.op_name in _FAST:

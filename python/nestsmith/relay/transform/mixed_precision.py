@@ -11,8 +11,7 @@ import logging
 import numpy as np
 
 from .. import expr as rx
-from .. import op
-from .. import passes as _t
+from .. import op, passes
 from ..infer import infer_type
 from ..op.registry import ALWAYS, FOLLOW, NEVER
 from ..ty import TensorType, TupleType
@@ -163,7 +162,7 @@ def ToMixedPrecision(mixed_precision_type="float16", missing_op_mode=1):
     if missing_op_mode not in (0, 1, 2):
         raise ValueError(f"missing_op_mode is {missing_op_mode!r}; it must be 0 (error), 1 (message) or 2 (nothing)")
 
-    @_t.function_pass(opt_level=0, name="ToMixedPrecision")
+    @passes.function_pass(opt_level=0, name="ToMixedPrecision")
     def run(func, mod, ctx):
         infer_type(func)
         missing: set[str] = set()
@@ -177,10 +176,10 @@ def ToMixedPrecision(mixed_precision_type="float16", missing_op_mode=1):
             logger.warning("%s; they stay in float32", told)
         return rx.Function(func.params, body, None, func.type_params, func.attrs, func.span)
 
-    @_t.function_pass(opt_level=0, name="InlineCalls")
+    @passes.function_pass(opt_level=0, name="InlineCalls")
     def inline(func, mod, ctx):
         called = [e.op for e in rx.post_order(func.body) if isinstance(e, rx.Call)]
         return InlineAll()(mod)["main"] if any(isinstance(f, (rx.Function, rx.GlobalVar)) for f in called) else func
 
     fold = [norms_of_inference, FoldConstant(), FoldScaleAxis()]
-    return _t.Sequential([inline, *fold, run], opt_level=0, name="ToMixedPrecision")
+    return passes.Sequential([inline, *fold, run], opt_level=0, name="ToMixedPrecision")

@@ -5,8 +5,7 @@ Importers write attention as a product of matrices, then a chain of reshapes, tr
 chain of its own, which fusion then makes part of the reader.
 """
 
-from .. import op
-from .. import passes as _t
+from .. import op, passes
 from ..expr import Call, children, rewrite, with_children
 from ..infer import infer_type
 from ..op.registry import REDUCE
@@ -50,7 +49,7 @@ def _keeps_order(call, shape):
 def SimplifyMoves():
     """The pass: one reshape for a chain of operators that keep the order of the elements, none for one that keeps the shape."""
 
-    @_t.function_pass(opt_level=3, name="SimplifyMoves")
+    @passes.function_pass(opt_level=3, name="SimplifyMoves")
     def run(func, mod, ctx):
         infer_type(func)
         source = {}  # id of a reshape made here -> (what it reshapes, the shape of that)
@@ -79,7 +78,7 @@ def SimplifyMoves():
 def OwnMoves():
     """The pass: what is moved and then read by several is moved by each reader for itself."""
 
-    @_t.function_pass(opt_level=3, name="OwnMoves")
+    @passes.function_pass(opt_level=3, name="OwnMoves")
     def run(func, mod, ctx):
         infer_type(func)
 

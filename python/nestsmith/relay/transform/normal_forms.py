@@ -2,8 +2,8 @@
 
 import collections
 
-from .. import passes as _t
-from ..expr import Call, Constant, Function, GlobalVar, If, Let, Var, all_nodes, children, parts, with_children
+from .. import passes
+from ..expr import Call, Constant, Function, GlobalVar, If, Let, Var, all_nodes, children, parts, reach, with_children
 from ..op.registry import Op
 from .inline import without_lets
 
@@ -39,18 +39,12 @@ class _Scope:
 
 def _shared(e, readers):
     """Values that are read in both branches of an if, or in a branch and elsewhere: they are bound before it."""
-    out, seen = [], set()
-    stack = [e.false_branch, e.true_branch]
-    while stack:
-        c = stack.pop()
-        if id(c) in seen or isinstance(c, (*_ATOMS, Let, Function)):
-            continue
-        seen.add(id(c))
-        if readers.get(id(c), 0) > 1:
-            out.append(c)
-        else:
-            stack.extend(reversed(children(c)))
-    return out
+
+    def ends(c):
+        return isinstance(c, (*_ATOMS, Let, Function)) or readers.get(id(c), 0) > 1
+
+    met = reach([e.false_branch, e.true_branch], lambda c: () if ends(c) else reversed(children(c)))
+    return [c for c in met if ends(c) and not isinstance(c, (*_ATOMS, Let, Function))]
 
 
 def _block(expr, parent, readers):
@@ -101,7 +95,7 @@ def _value(e, scope, readers):
     return with_children(e, [of(c) for c in children(e)])
 
 
-@_t.function_pass(opt_level=1, name="ToANormalForm")
+@passes.function_pass(opt_level=1, name="ToANormalForm")
 def _to_a_normal_form(func, mod, ctx):
     readers = collections.Counter(id(c) for e in all_nodes(func) for c in parts(e))
     return Function(func.params, _block(func.body, None, readers), func.ret_type, func.type_params, func.attrs, func.span)
@@ -112,7 +106,7 @@ def ToANormalForm():
     return _to_a_normal_form
 
 
-@_t.function_pass(opt_level=1, name="ToGraphNormalForm")
+@passes.function_pass(opt_level=1, name="ToGraphNormalForm")
 def _to_graph_normal_form(func, mod, ctx):
     return Function(func.params, without_lets(func.body), func.ret_type, func.type_params, func.attrs, func.span)
 

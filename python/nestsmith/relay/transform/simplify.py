@@ -7,8 +7,7 @@ import re
 import numpy as np
 
 from ...numerics import is_float, sum_type
-from .. import op
-from .. import passes as _t
+from .. import op, passes
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, count_refs, post_order, rewrite, with_children
 from ..infer import infer_type
 from ..op.nn.normalisation import expand_to
@@ -59,18 +58,18 @@ def _of_inference(func, others, whole=False):
     return rewrite(func, visit)
 
 
-@_t.function_pass(opt_level=0, name="SimplifyInference")
+@passes.function_pass(opt_level=0, name="SimplifyInference")
 def _simplify_inference(func, mod, ctx):
     return _of_inference(func, True, bool(ctx.config.get("relay.whole_norms")))
 
 
-@_t.function_pass(opt_level=0, name="SimplifyBatchNorm")
+@passes.function_pass(opt_level=0, name="SimplifyBatchNorm")
 def norms_of_inference(func, mod, ctx):
     """The part of SimplifyInference that makes batch norms foldable."""
     return _of_inference(func, False)
 
 
-@_t.function_pass(opt_level=3, name="CanonicalizeCast")
+@passes.function_pass(opt_level=3, name="CanonicalizeCast")
 def _canonicalize_cast(func, mod, ctx):
     infer_type(func)
     refs = count_refs(func.body)
@@ -88,7 +87,7 @@ def _canonicalize_cast(func, mod, ctx):
     return rewrite(func, visit)
 
 
-@_t.function_pass(opt_level=3, name="CanonicalizeOps")
+@passes.function_pass(opt_level=3, name="CanonicalizeOps")
 def _canonicalize_ops(func, mod, ctx):
     def visit(old, new):
         if isinstance(new, Call) and new.op_name == "nn.bias_add":
@@ -250,7 +249,7 @@ def _simplify_call(c):
     return c
 
 
-@_t.function_pass(opt_level=0, name="SimplifyExpr")
+@passes.function_pass(opt_level=0, name="SimplifyExpr")
 def _simplify_expr(func, mod, ctx):
     infer_type(func)
     return rewrite(func, lambda old, new: _simplify_call(new) if isinstance(new, Call) and new.op_name else new)
@@ -319,4 +318,4 @@ def SimplifyExpr():
 
 def EliminateCommonSubexpr(fskip=None):
     """Equal calls become one, those excepted of which ``fskip(call)`` says True."""
-    return _t.function_pass(lambda func, mod, ctx: _cse(func, fskip), opt_level=3, name="EliminateCommonSubexpr")
+    return passes.function_pass(lambda func, mod, ctx: _cse(func, fskip), opt_level=3, name="EliminateCommonSubexpr")

@@ -12,8 +12,7 @@
 import math
 
 from ...numerics import float32_mode, is_byte_product, is_float
-from .. import op
-from .. import passes as _t
+from .. import op, passes
 from ..expr import Call, Constant, rewrite
 from ..infer import infer_type
 from ..op import nn
@@ -40,7 +39,7 @@ def _more_channels(data):
 def ForTensorCores(target):
     """The pass for a target. It wants weights to be constants already."""
 
-    @_t.function_pass(opt_level=3, name="ForTensorCores")
+    @passes.function_pass(opt_level=3, name="ForTensorCores")
     def run(func, mod, ctx):
         infer_type(func)
         mode = float32_mode(ctx.config)
