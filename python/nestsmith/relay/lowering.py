@@ -74,9 +74,7 @@ def _constant(constant):
         raise NotLowerable(f"a constant of {len(values)} elements inside a fused function; there may be {_MOST_INSIDE}")
 
     def element(*index):
-        place, out = tir.const(0, "int32"), tir.const(values[-1], dtype)
-        for i, n in zip(index, constant.data.shape):
-            place = place * n + i
+        place, out = topi.util.position(index, constant.data.shape), tir.const(values[-1], dtype)
         for k, v in reversed(list(enumerate(values[:-1]))):
             out = tir.Select(place.equal(k), tir.const(v, dtype), out)
         return out

@@ -5,7 +5,7 @@ import re
 from .. import te, tir
 from .broadcast import broadcast_shape
 from .elemwise import as_type
-from .util import as_const_int, c_compute, get_const_tuple, sum_type
+from .util import as_const_int, c_compute, get_const_tuple, placed, sum_type
 
 __all__ = ["einsum", "matmul", "tensordot"]
 
@@ -26,10 +26,8 @@ def tensordot(a, b, axes=2):
     ks, acc = [te.reduce_axis((0, a.shape[d]), f"k{i}") for i, d in enumerate(left)], sum_type(a.dtype)
 
     def index(ax, n, own):
-        out, free = [None] * n, iter(ax)
-        for k, d in zip(ks, own):
-            out[d] = k
-        return [next(free) if i is None else i for i in out]
+        free = iter(ax)
+        return [next(free) if i is None else i for i in placed([None] * n, own, ks)]
 
     def f(*ax):
         x = a(*index(ax[: len(free_a)], len(a.shape), left)).astype(acc)

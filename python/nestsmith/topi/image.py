@@ -28,11 +28,13 @@ All but the last are quotients of integers that are known here, so that p is rou
 which pixel is nearest. Pixels beyond the edge are those of the edge. Integer pixels are cut toward zero, as casts do.
 """
 
+import functools
 import math
+import operator
 
 from .. import te, tir
 from .transform import pad
-from .util import INJECTIVE, get_const_int, get_pad_tuple, in_layout, is_float, layout_axes, tuple_of
+from .util import INJECTIVE, get_const_int, get_pad_tuple, in_layout, is_float, layout_axes, placed, tuple_of
 
 METHODS = ("nearest_neighbor", "linear", "cubic")
 MODES = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn",
@@ -130,10 +132,7 @@ def _taps(place, y, n, method, dtype, alpha, exclude):
 
 
 def _weighted(values, weights):
-    out = values[0] * weights[0]
-    for v, w in zip(values[1:], weights[1:]):
-        out = out + v * w
-    return out
+    return functools.reduce(operator.add, (v * w for v, w in zip(values, weights)))
 
 
 def _to(value, dtype, overshoots):
@@ -160,15 +159,9 @@ def _resize(data, roi, size, letters, layout, method, mode, rounding, alpha, exc
         _Crop(n, m, float(roi[k]), float(roi[k + len(letters)])) if crop else _Exact(n, m, mode)
         for k, (n, m) in enumerate(zip(old, new))
     ]
-    shape = list(data.shape)
-    for a, m in zip(axes, new):
-        shape[a] = m
 
     def pixel(ax, at):
-        idx = list(ax)
-        for a, p, n in zip(axes, at, old):
-            idx[a] = tir.Max(tir.Min(p, n - 1), 0)
-        return data(*idx)
+        return data(*placed(ax, axes, [tir.Max(tir.Min(p, n - 1), 0) for p, n in zip(at, old)]))
 
     def f(*ax):
         at = [ax[a] for a in axes]
@@ -187,13 +180,11 @@ def _resize(data, roi, size, letters, layout, method, mode, rounding, alpha, exc
 
             value = _to(within([]), out_dtype, method == "cubic")
         if crop:
-            off = places[0].outside(at[0])
-            for p, i in zip(places[1:], at[1:]):
-                off = tir.Or(off, p.outside(i))
+            off = functools.reduce(tir.Or, (p.outside(i) for p, i in zip(places, at)))
             value = tir.Select(off, tir.const(extrapolation_value, out_dtype), value)
         return value
 
-    return te.compute(shape, f, name="resize", tag=INJECTIVE)
+    return te.compute(placed(data.shape, axes, new), f, name="resize", tag=INJECTIVE)
 
 
 def resize1d(data, roi, size, layout="NCW", method="linear", coordinate_transformation_mode="half_pixel",
@@ -334,7 +325,7 @@ def crop_and_resize(data, boxes, box_indices, crop_size, layout="NCHW", method="
     """
     if method not in ("bilinear", "nearest_neighbor"):
         raise ValueError(f'crop_and_resize: method is "bilinear" or "nearest_neighbor", not {method!r}')
-    pn, pc, ph, pw = layout_axes(layout, "NCHW")
+    pn, pc, ph, pw = pos = layout_axes(layout, "NCHW")
     sizes, crop = [get_const_int(data.shape[a]) for a in (ph, pw)], [get_const_int(s) for s in crop_size]
     out_dtype, dtype = out_dtype or data.dtype, boxes.dtype
     beyond = tir.const(extrapolation_value or 0.0, out_dtype)
@@ -351,10 +342,7 @@ def crop_and_resize(data, boxes, box_indices, crop_size, layout="NCHW", method="
         image = box_indices(b)
 
         def read(row, column):
-            idx: list = [None] * 4
-            for p, v in zip((pn, pc, ph, pw), (image, channel, row, column)):
-                idx[p] = v
-            return data(*idx)
+            return data(*in_layout([image, channel, row, column], pos))
 
         if method == "bilinear":
             value = bilinear(read, y, x, *sizes)
@@ -364,9 +352,7 @@ def crop_and_resize(data, boxes, box_indices, crop_size, layout="NCHW", method="
         off = te.any(y < zero, y > tir.const(float(sizes[0] - 1), dtype), x < zero, x > tir.const(float(sizes[1] - 1), dtype))
         return tir.Select(off, beyond, value.astype(out_dtype))
 
-    shape: list = [None] * 4
-    for p, v in zip((pn, pc, ph, pw), (boxes.shape[0], data.shape[pc], *crop)):
-        shape[p] = v
+    shape = in_layout([boxes.shape[0], data.shape[pc], *crop], pos)
     return te.compute(shape, f, name="crop_and_resize", tag=INJECTIVE)
 
 

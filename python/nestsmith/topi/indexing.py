@@ -18,22 +18,12 @@ runs on any target, and the last of several updates of one element wins. The pri
 """
 
 from .. import error, te, tir
+from . import util
 from .broadcast import broadcast_shape
 from .elemwise import as_type
 from .reduction import prod_reducer
 from .scan import cumsum
 from .sort import argsort
-from .util import (
-    COMM_REDUCE,
-    INJECTIVE,
-    as_const_int,
-    c_compute,
-    get_const_tuple,
-    is_float,
-    normal_axis,
-    tuple_of,
-    unravel,
-)
 
 __all__ = ["adv_index", "gather_nd", "invert_permutation", "matrix_set_diag", "reverse_sequence", "scatter_elements",
            "scatter_nd", "searchsorted", "sequence_mask", "sliding_window", "sparse_to_dense", "strided_set", "trilu",
@@ -42,15 +32,15 @@ __all__ = ["adv_index", "gather_nd", "invert_permutation", "matrix_set_diag", "r
 
 def gather_nd(a, indices):
     """Elements at index tuples given along the first axis of ``indices``. One out of range ends the run with an error."""
-    m, rank = as_const_int(indices.shape[0], "the number of indices"), len(indices.shape) - 1
+    m, rank = util.as_const_int(indices.shape[0], "the number of indices"), len(indices.shape) - 1
     if m > len(a.shape):
         raise ValueError(f"gather_nd: {m} indices for {len(a.shape)} dimension(s)")
 
     def f(*ax):
         at = [indices(k, *ax[:rank]) for k in range(m)]
-        return a(*[i.astype("int32") if is_float(i.dtype) else i for i in at], *ax[rank:])
+        return a(*[i.astype("int32") if util.is_float(i.dtype) else i for i in at], *ax[rank:])
 
-    return c_compute([*indices.shape[1:], *a.shape[m:]], f, "T_gather_nd", INJECTIVE)
+    return util.c_compute([*indices.shape[1:], *a.shape[m:]], f, "T_gather_nd", util.INJECTIVE)
 
 
 # ---- scatter ----
@@ -68,12 +58,13 @@ def _landed(data, axes, hit, update, mode, name):
     if mode == "mean":
         total = _landed(data, axes, hit, update, "add", name)
         ks = [te.reduce_axis(d, n) for d, n in axes]
-        count = c_compute(
+        count = util.c_compute(
             data.shape,
             lambda *ax: te.sum(tir.Select(hit(ax, ks)[0], tir.const(1, dtype), tir.const(0, dtype)), axis=ks),
-            f"{name}_count", COMM_REDUCE,
+            f"{name}_count", util.COMM_REDUCE,
         )  # fmt: skip
-        return c_compute(data.shape, lambda *ax: tir.Div(total(*ax), count(*ax) + tir.const(1, dtype)), name, INJECTIVE)
+        return util.c_compute(data.shape, lambda *ax: tir.Div(total(*ax), count(*ax) + tir.const(1, dtype)), name,
+                              util.INJECTIVE)  # fmt: skip
     ks = [te.reduce_axis(d, n) for d, n in axes]
     if mode == "update":
 
@@ -81,13 +72,13 @@ def _landed(data, axes, hit, update, mode, name):
             here, number = hit(ax, ks)
             return te.max(tir.Select(here, number, tir.const(-1, "int32")), axis=ks)
 
-        last = c_compute(data.shape, which, f"{name}_last", COMM_REDUCE)
+        last = util.c_compute(data.shape, which, f"{name}_last", util.COMM_REDUCE)
 
         def pick(*ax):
             at = last(*ax)
             return te.if_then_else(at >= 0, update(ax, te.max(at, 0)), data(*ax))
 
-        return c_compute(data.shape, pick, name, INJECTIVE)
+        return util.c_compute(data.shape, pick, name, util.INJECTIVE)
     if mode not in _COMBINE:
         raise ValueError(f'{name[2:]}: the mode is "update", "add", "mul", "min", "max" or "mean", not {mode!r}')
     reducer, combine, neutral = _COMBINE[mode]
@@ -96,14 +87,14 @@ def _landed(data, axes, hit, update, mode, name):
         here, number = hit(ax, ks)
         return reducer(te.if_then_else(here, update(ax, number), neutral(dtype)), axis=ks)
 
-    part = c_compute(data.shape, all_of_them, f"{name}_{mode}", COMM_REDUCE)
-    return c_compute(data.shape, lambda *ax: combine(data(*ax), part(*ax)), name, INJECTIVE)
+    part = util.c_compute(data.shape, all_of_them, f"{name}_{mode}", util.COMM_REDUCE)
+    return util.c_compute(data.shape, lambda *ax: combine(data(*ax), part(*ax)), name, util.INJECTIVE)
 
 
 def scatter_elements(data, indices, updates, axis=0, reduction="update"):
     """A copy of ``data`` in which element ``indices[..i..]`` along ``axis`` is combined with ``updates[..i..]``, of the same shape as the
     indices. ``reduction``: update, add, mul, mean, min, max. A negative index counts from the end."""
-    a = normal_axis(axis, len(data.shape))
+    a = util.normal_axis(axis, len(data.shape))
     size, m = data.shape[a], indices.shape[a]
     others = [i for i in range(len(data.shape)) if i != a]
     inside = [(i, indices.shape[i]) for i in others if not bool(indices.shape[i] == data.shape[i])]
@@ -111,7 +102,7 @@ def scatter_elements(data, indices, updates, axis=0, reduction="update"):
     def hit(ax, ks):
         safe = [te.min(v, indices.shape[i] - 1) if any(i == j for j, _ in inside) else v for i, v in enumerate(ax)]
         at = indices(*safe[:a], ks[0], *safe[a + 1 :])
-        here = tir.EQ(tir.Select(at < 0, at + tir.const(as_const_int(size), at.dtype), at), ax[a])
+        here = tir.EQ(tir.Select(at < 0, at + tir.const(util.as_const_int(size), at.dtype), at), ax[a])
         for i, extent in inside:
             here = tir.And(here, ax[i] < extent)
         return here, ks[0].var
@@ -125,9 +116,9 @@ def scatter_elements(data, indices, updates, axis=0, reduction="update"):
 def scatter_nd(data, indices, updates, mode="update"):
     """A copy of ``data`` in which ``data[indices[0, y], ..., indices[m-1, y], ...]`` is combined with ``updates[y, ...]`` for all ``y``.
     ``mode``: update, add, mul, min, max. A negative index counts from the end."""
-    m, extents = as_const_int(indices.shape[0]), [as_const_int(s) for s in indices.shape[1:]]
+    m, extents = util.as_const_int(indices.shape[0]), [util.as_const_int(s) for s in indices.shape[1:]]
     rank = len(extents)
-    if m > len(data.shape) or get_const_tuple(updates.shape) != (*extents, *get_const_tuple(data.shape)[m:]):
+    if m > len(data.shape) or util.get_const_tuple(updates.shape) != (*extents, *util.get_const_tuple(data.shape)[m:]):
         raise ValueError(
             f"scatter_nd: updates of shape {tuple(updates.shape)} do not fit indices of {tuple(indices.shape)} and data of {tuple(data.shape)}"
         )
@@ -136,16 +127,13 @@ def scatter_nd(data, indices, updates, mode="update"):
         here = None
         for d in range(m):
             at = indices(d, *ks)
-            at = tir.Select(at < 0, at + tir.const(as_const_int(data.shape[d]), at.dtype), at)
+            at = tir.Select(at < 0, at + tir.const(util.as_const_int(data.shape[d]), at.dtype), at)
             same = tir.EQ(at, ax[d])
             here = same if here is None else tir.And(here, same)
-        flat = tir.const(0, "int32")
-        for k, n in zip(ks, extents):
-            flat = flat * n + k.var
-        return (tir.const(True) if here is None else here), flat
+        return (tir.const(True) if here is None else here), util.position([k.var for k in ks], extents)
 
     def update(ax, number):
-        return updates(*unravel(number, extents), *ax[m:])
+        return updates(*util.unravel(number, extents), *ax[m:])
 
     axes = [((0, n), f"k{i}") for i, n in enumerate(extents)] or [((0, 1), "k0")]
     if not rank:
@@ -155,7 +143,7 @@ def scatter_nd(data, indices, updates, mode="update"):
 
 def adv_index(data, indices):
     """``data[indices[0], indices[1], ...]`` of index tensors that broadcast, as NumPy has it."""
-    shape = broadcast_shape(*(get_const_tuple(i.shape) for i in indices))
+    shape = broadcast_shape(*(util.get_const_tuple(i.shape) for i in indices))
     n = len(shape)
 
     def at(t, ax):
@@ -165,7 +153,7 @@ def adv_index(data, indices):
     def f(*ax):
         return data(*[at(i, ax) for i in indices], *ax[n:])
 
-    return c_compute([*shape, *data.shape[len(indices) :]], f, "advanced_index", INJECTIVE)
+    return util.c_compute([*shape, *data.shape[len(indices) :]], f, "advanced_index", util.INJECTIVE)
 
 
 # ---- masks and sequences ----
@@ -178,12 +166,12 @@ def sequence_mask(data, valid_length, mask_value=0, axis=0):
         outside = ax[axis] >= valid_length(ax[1 - axis])
         return te.if_then_else(outside, tir.const(mask_value, data.dtype), data(*ax))
 
-    return c_compute(data.shape, f, "T_sequence_mask", INJECTIVE)
+    return util.c_compute(data.shape, f, "T_sequence_mask", util.INJECTIVE)
 
 
 def reverse_sequence(a, seq_lengths, seq_axis=1, batch_axis=0):
     """``a`` with the first ``seq_lengths[b]`` elements along ``seq_axis`` reversed for each ``b`` along ``batch_axis``."""
-    s, b = normal_axis(seq_axis, len(a.shape)), normal_axis(batch_axis, len(a.shape))
+    s, b = util.normal_axis(seq_axis, len(a.shape)), util.normal_axis(batch_axis, len(a.shape))
     if len(seq_lengths.shape) != 1 or not bool(seq_lengths.shape[0] == a.shape[b]):
         raise error.TVMValueError(
             "For reverse_sequnece seq_lengths size should match with dimension of batch axis, but got dimension of batch_axis = "
@@ -195,12 +183,12 @@ def reverse_sequence(a, seq_lengths, seq_axis=1, batch_axis=0):
         at = te.if_then_else(n <= 1, ax[s], te.if_then_else(ax[s] >= n, ax[s], n - 1 - ax[s]))
         return a(*ax[:s], at, *ax[s + 1 :])
 
-    return c_compute(a.shape, f, "T_reverse_sequence", INJECTIVE)
+    return util.c_compute(a.shape, f, "T_reverse_sequence", util.INJECTIVE)
 
 
 def unravel_index(indices, shape):
     """The multi-dimensional indices [rank, ...] of positions in a tensor whose extents are the tensor ``shape``."""
-    n = as_const_int(shape.shape[0])
+    n = util.as_const_int(shape.shape[0])
 
     def f(d, *ax):
         rest, out = indices(*ax), None
@@ -213,20 +201,21 @@ def unravel_index(indices, shape):
             out = v if out is None else te.if_then_else(tir.EQ(d, k), v, out)
         return out
 
-    return c_compute([n, *indices.shape], f, "T_unravel", INJECTIVE)
+    return util.c_compute([n, *indices.shape], f, "T_unravel", util.INJECTIVE)
 
 
 def invert_permutation(data):
     """The permutation that undoes ``data``."""
     n = data.shape[0]
     k = te.reduce_axis((0, n), "k")
-    out = c_compute([n], lambda i: te.sum(tir.Select(tir.EQ(data(k), i), k.var, 0), axis=k), "T_invert_permutation", COMM_REDUCE)
+    out = util.c_compute([n], lambda i: te.sum(tir.Select(tir.EQ(data(k), i), k.var, 0), axis=k),
+                         "T_invert_permutation", util.COMM_REDUCE)  # fmt: skip
     return as_type(out, data.dtype)
 
 
 def sparse_to_dense(sparse_indices, output_shape, sparse_values, default_value=0):
     """A tensor of ``default_value`` with ``sparse_values`` at ``sparse_indices``: a scalar, [n] or [n, rank]."""
-    shape = get_const_tuple(output_shape)
+    shape = util.get_const_tuple(output_shape)
     rank = len(sparse_indices.shape)
     dtype = sparse_values.dtype
     fill = default_value() if isinstance(default_value, te.Tensor) else tir.const(default_value, dtype)
@@ -239,23 +228,25 @@ def sparse_to_dense(sparse_indices, output_shape, sparse_values, default_value=0
         if rank == 0:
             return tir.Select(tir.EQ(sparse_indices(), ax[0]), sparse_values() if not len(sparse_values.shape) else sparse_values(0), fill)
         out = fill
-        for j in range(as_const_int(sparse_indices.shape[0])):
+        for j in range(util.as_const_int(sparse_indices.shape[0])):
             at = [sparse_indices(j)] if rank == 1 else [sparse_indices(j, d) for d in range(len(shape))]
             out = te.if_then_else(te.all(*[tir.EQ(p, i) for p, i in zip(at, ax)]), value(j), out)
         return out
 
-    return c_compute(shape, f, "T_sparse_to_dense", INJECTIVE)
+    return util.c_compute(shape, f, "T_sparse_to_dense", util.INJECTIVE)
 
 
 # ---- matrices ----
 def matrix_set_diag(data, diagonal, k=0, align="RIGHT_LEFT"):
     """``data`` with its diagonals ``k`` (a number, or the lowest and the highest) replaced by ``diagonal``. ``align``: on which side shorter ones
     above the main one and those below it lie in their rows: e.g. RIGHT_LEFT."""
-    k1, k2 = (as_const_int(k),) * 2 if not isinstance(k, (tuple, list)) else tuple(as_const_int(v) for v in (*k, *k))[:2]
+    k1, k2 = (util.as_const_int(k),) * 2 if not isinstance(k, (tuple, list)) else tuple(
+        util.as_const_int(v) for v in (*k, *k)
+    )[:2]  # fmt: skip
     above, below = align.split("_")
     only_one = k1 == k2
     n = len(data.shape) - 1
-    rows, columns = (as_const_int(s) for s in data.shape[-2:])
+    rows, columns = (util.as_const_int(s) for s in data.shape[-2:])
 
     def f(*ax):
         i, j = ax[-2:]
@@ -272,7 +263,7 @@ def matrix_set_diag(data, diagonal, k=0, align="RIGHT_LEFT"):
         return te.if_then_else(inside, diagonal(*batch, k2 - d, at), data(*ax))
 
     assert n >= 1
-    return c_compute(data.shape, f, "T_matrix_set_diag", INJECTIVE)
+    return util.c_compute(data.shape, f, "T_matrix_set_diag", util.INJECTIVE)
 
 
 def trilu(data, k, upper):
@@ -284,14 +275,14 @@ def trilu(data, k, upper):
         keep = i <= j - diagonal if upper else i >= j - diagonal
         return tir.Select(keep, data(*ax), tir.const(0, data.dtype))
 
-    return c_compute(data.shape, f, "trilu", INJECTIVE)
+    return util.c_compute(data.shape, f, "trilu", util.INJECTIVE)
 
 
 def _slice_numbers(t, n, what):
     """Numbers of a slice per dimension: expressions from a tensor, or constants."""
     if isinstance(t, te.Tensor):
-        return [t(k).astype("int32") for k in range(as_const_int(t.shape[0], what))]
-    return [tir.const(as_const_int(v)) for v in t]
+        return [t(k).astype("int32") for k in range(util.as_const_int(t.shape[0], what))]
+    return [tir.const(util.as_const_int(v)) for v in t]
 
 
 def strided_set(a, v, begin, end, strides=None):
@@ -314,13 +305,13 @@ def strided_set(a, v, begin, end, strides=None):
         found = [inside(i, d) for d, i in enumerate(ax[: len(b)])]
         return te.if_then_else(te.all(*[h for h, _ in found]), v(*[p for _, p in found], *ax[len(b) :]), a(*ax))
 
-    return c_compute(a.shape, f, "T_strided_set", INJECTIVE)
+    return util.c_compute(a.shape, f, "T_strided_set", util.INJECTIVE)
 
 
 def sliding_window(data, axis, window_shape, strides):
     """Windows of ``data`` over the dimensions from ``axis`` on: [..., number of windows per dimension, ..., the window]."""
-    a, n = normal_axis(axis, len(data.shape)), len(window_shape)
-    w, s = tuple_of(window_shape, n, "window_shape"), tuple_of(strides, n, "strides")
+    a, n = util.normal_axis(axis, len(data.shape)), len(window_shape)
+    w, s = util.tuple_of(window_shape, n, "window_shape"), util.tuple_of(strides, n, "strides")
     if a + n > len(data.shape):
         raise ValueError(f"sliding_window: {n} dimensions from {a} on, but the data has {len(data.shape)}")
     counts = [(data.shape[a + i] - w[i]) // s[i] + 1 for i in range(n)]
@@ -329,7 +320,7 @@ def sliding_window(data, axis, window_shape, strides):
         outer, inside = ax[: a + n], ax[a + n : a + 2 * n]
         return data(*outer[:a], *[o * st + i for o, st, i in zip(outer[a:], s, inside)], *ax[a + 2 * n :])
 
-    return c_compute([*data.shape[:a], *counts, *w, *data.shape[a + n :]], f, "T_sliding_window", INJECTIVE)
+    return util.c_compute([*data.shape[:a], *counts, *w, *data.shape[a + n :]], f, "T_sliding_window", util.INJECTIVE)
 
 
 # ---- order ----
@@ -343,7 +334,7 @@ def searchsorted(sorted_sequence, values, right=False, out_dtype="int64"):
         before = there <= here if right else there < here
         return te.sum(before.astype("int32"), axis=k)
 
-    return as_type(c_compute(values.shape, f, "T_searchsorted", COMM_REDUCE), out_dtype)
+    return as_type(util.c_compute(values.shape, f, "T_searchsorted", util.COMM_REDUCE), out_dtype)
 
 
 def _matched(source, key, n, name, shape=None):
@@ -354,7 +345,7 @@ def _matched(source, key, n, name, shape=None):
         keys, value = key(k), source(k)
         return te.sum(tir.Select(tir.EQ(keys, j), value, tir.const(0, value.dtype)), axis=k)
 
-    return c_compute([n if shape is None else shape], f, name, COMM_REDUCE)
+    return util.c_compute([n if shape is None else shape], f, name, util.COMM_REDUCE)
 
 
 def unique(data, is_sorted=True, return_counts=False):
@@ -367,33 +358,34 @@ def unique(data, is_sorted=True, return_counts=False):
         equal [n]; how many there are [1]; with ``return_counts`` how often each is there [n]. All but the first are int32. Of tensors with n
         elements only so many count as there are different ones.
     """
-    n = as_const_int(data.shape[0], "the number of elements")
+    n = util.as_const_int(data.shape[0], "the number of elements")
     order = argsort(data, None, 0, True, "int32")
-    ordered = c_compute([n], lambda i: data(order(i)), "T_unique_sorted", INJECTIVE)
-    starts = c_compute(
+    ordered = util.c_compute([n], lambda i: data(order(i)), "T_unique_sorted", util.INJECTIVE)
+    starts = util.c_compute(
         [n],
         lambda i: te.if_then_else(i > 0, tir.NE(ordered(i), ordered(te.max(i - 1, 0))), tir.const(True)).astype("int32"),
         "T_unique_starts",
-        INJECTIVE,
+        util.INJECTIVE,
     )
     number = cumsum(starts, 0)
-    rank = c_compute([n], lambda i: number(i) - 1, "T_unique_rank", INJECTIVE)
-    first = c_compute([n], lambda i: tir.Select(starts(i) > 0, rank(i), -1), "T_unique_first", INJECTIVE)
-    count = c_compute([1], lambda i: number(n - 1 + i), "T_unique_count", INJECTIVE)
+    rank = util.c_compute([n], lambda i: number(i) - 1, "T_unique_rank", util.INJECTIVE)
+    first = util.c_compute([n], lambda i: tir.Select(starts(i) > 0, rank(i), -1), "T_unique_first", util.INJECTIVE)
+    count = util.c_compute([1], lambda i: number(n - 1 + i), "T_unique_count", util.INJECTIVE)
     k = te.reduce_axis((0, n), "k")
     values, index = _matched(ordered, first, n, "T_unique_values"), _matched(order, first, n, "T_unique_indices")
     inverse = _matched(rank, order, n, "T_unique_inverse")
-    counts = c_compute([n], lambda j: te.sum(tir.EQ(rank(k), j).astype("int32"), axis=k), "T_unique_counts", COMM_REDUCE)
+    counts = util.c_compute([n], lambda j: te.sum(tir.EQ(rank(k), j).astype("int32"), axis=k), "T_unique_counts",
+                            util.COMM_REDUCE)  # fmt: skip
     if not is_sorted:
-        far = c_compute([n], lambda j: tir.Select(j < count(0), index(j), n), "T_unique_far", INJECTIVE)
+        far = util.c_compute([n], lambda j: tir.Select(j < count(0), index(j), n), "T_unique_far", util.INJECTIVE)
         place = argsort(far, None, 0, True, "int32")
 
         def moved(t):
-            return c_compute([n], lambda j: t(place(j)), "T_unique_moved", INJECTIVE)
+            return util.c_compute([n], lambda j: t(place(j)), "T_unique_moved", util.INJECTIVE)
 
-        slots = c_compute([n], lambda j: j, "T_unique_slots", INJECTIVE)
+        slots = util.c_compute([n], lambda j: j, "T_unique_slots", util.INJECTIVE)
         back = _matched(slots, place, n, "T_unique_back")
         by_rank = inverse
-        inverse = c_compute([n], lambda i: back(by_rank(i)), "T_unique_inverse_moved", INJECTIVE)
+        inverse = util.c_compute([n], lambda i: back(by_rank(i)), "T_unique_inverse_moved", util.INJECTIVE)
         values, index, counts = moved(values), moved(index), moved(counts)
     return [values, index, inverse, count, *([counts] if return_counts else [])]

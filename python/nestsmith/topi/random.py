@@ -12,7 +12,7 @@ from .. import te, tir
 from . import elemwise, reduction
 from .scan import cumsum
 from .transform import expand_dims
-from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, prod
+from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, position, prod
 
 _U64 = "uint64"
 # Rotations of the two pairs in each of eight rounds, for four words of 64 bits; every four rounds the key is added.
@@ -115,9 +115,7 @@ def threefry_generate(gen, out_shape):
 
 
 def _element(numbers, ax, shape):
-    flat = tir.const(0, "int32")
-    for i, s in zip(ax, shape):
-        flat = flat * s + i
+    flat = position(ax, shape)
     return numbers(te.indexdiv(flat, 4), te.indexmod(flat, 4))
 
 
@@ -189,9 +187,7 @@ def normal(gen, mean, scale, out_shape, out_dtype):
     after, u = uniform(gen, zero, one, (2, n), out_dtype)
 
     def f(*ax):
-        flat = tir.const(0, "int32")
-        for i, s in zip(ax, shape):
-            flat = flat * s + i
+        flat = position(ax, shape)
         r = te.sqrt(tir.const(-2.0, out_dtype) * te.log(tir.const(1.0, out_dtype) - u(0, flat)))
         return r * te.cos(tir.const(6.283185307179586, out_dtype) * u(1, flat)) * scale() + mean()
 

@@ -8,22 +8,9 @@ floats are formed in float32, between two stages ``T_cast``.
 """
 
 from .. import te, tir
+from . import util
 from .broadcast import binary
 from .elemwise import as_type
-from .util import (
-    COMM_REDUCE,
-    COMM_REDUCE_IDX,
-    ELEMWISE,
-    INJECTIVE,
-    c_compute,
-    get_const_tuple,
-    is_float,
-    mean_type,
-    normal_axis,
-    prod,
-    ravel,
-    sum_type,
-)
 
 __all__ = ["all", "any", "argmax", "argmin", "max", "mean", "min", "sum", "variance"]
 
@@ -39,7 +26,7 @@ def _real_axes(axis, n):
     if axis is None:
         return list(range(n))
     axes = axis if isinstance(axis, (tuple, list)) else [axis]
-    return sorted({normal_axis(a, n) for a in axes})
+    return sorted({util.normal_axis(a, n) for a in axes})
 
 
 def _plan(x, axis, keepdims):
@@ -65,13 +52,13 @@ def _plan(x, axis, keepdims):
 def _reduce(x, axis, keepdims, reducer):
     _, ks, shape, index = _plan(x, axis, keepdims)
     if not ks:
-        return c_compute(x.shape, lambda *ax: x(*ax), f"{x.op.name}_red", COMM_REDUCE)
-    return c_compute(shape, lambda *ax: reducer(x(*index(ax)), axis=ks), f"{x.op.name}_red", COMM_REDUCE)
+        return util.c_compute(x.shape, lambda *ax: x(*ax), f"{x.op.name}_red", util.COMM_REDUCE)
+    return util.c_compute(shape, lambda *ax: reducer(x(*index(ax)), axis=ks), f"{x.op.name}_red", util.COMM_REDUCE)
 
 
 def sum(x, axis=None, keepdims=False):
     """Sum of the elements."""
-    return as_type(_reduce(as_type(x, sum_type(x.dtype)), axis, keepdims, te.sum), x.dtype)
+    return as_type(_reduce(as_type(x, util.sum_type(x.dtype)), axis, keepdims, te.sum), x.dtype)
 
 
 def max(x, axis=None, keepdims=False, finite=False):
@@ -86,7 +73,7 @@ def min(x, axis=None, keepdims=False):
 
 def prod_(x, axis=None, keepdims=False):
     """Product of the elements."""
-    return as_type(_reduce(as_type(x, sum_type(x.dtype)), axis, keepdims, prod_reducer), x.dtype)
+    return as_type(_reduce(as_type(x, util.sum_type(x.dtype)), axis, keepdims, prod_reducer), x.dtype)
 
 
 def all(x, axis=None, keepdims=False):
@@ -101,7 +88,7 @@ def any(x, axis=None, keepdims=False):
 
 def _count(x, axis, less=0):
     """Number of reduced elements, `less` some, as a literal, or as a cast where an extent is symbolic."""
-    n = prod(get_const_tuple(x.shape)[a] for a in _real_axes(axis, len(x.shape))) - less
+    n = util.prod(util.get_const_tuple(x.shape)[a] for a in _real_axes(axis, len(x.shape))) - less
     if less and isinstance(n, int) and n < 1:
         raise ValueError("an unbiased variance needs at least two elements")
     return tir.const(n, x.dtype) if isinstance(n, int) else tir.Cast(x.dtype, n)
@@ -111,18 +98,18 @@ def _mean(x, axis, keepdims, less=0):
     """The mean of ``x``, whose type is wide enough for the sum; divided by ``less`` elements less."""
     total = sum(x, axis, keepdims)
     n = _count(x, axis, less)
-    return c_compute(total.shape, lambda *ax: tir.Div(total(*ax), n), "T_divide", ELEMWISE)
+    return util.c_compute(total.shape, lambda *ax: tir.Div(total(*ax), n), "T_divide", util.ELEMWISE)
 
 
 def mean(x, axis=None, keepdims=False):
     """Sum divided by the number of elements (integers: rounded toward zero); stages ``<input>_red`` and ``T_divide``."""
-    return as_type(_mean(as_type(x, mean_type(x.dtype)), axis, keepdims), x.dtype)
+    return as_type(_mean(as_type(x, util.mean_type(x.dtype)), axis, keepdims), x.dtype)
 
 
 def variance(x, mean, axis=None, keepdims=True, unbiased=False):
     """Mean of the squared difference from ``mean`` (a tensor that broadcasts to ``x``); ``unbiased``: divided by one
     element less."""
-    dtype = mean_type(x.dtype)
+    dtype = util.mean_type(x.dtype)
     d = binary("subtract", as_type(x, dtype), as_type(mean, dtype))
     return as_type(_mean(binary("multiply", d, d), axis, keepdims, 1 if unbiased else 0), x.dtype)
 
@@ -143,7 +130,7 @@ def _better(argname, compare, as_good, identity, select_last_index):
         i, j = (p[0] if select_last_index else tir.Cast("uint32", p[0]) for p in (lhs, rhs))
         first = i > j if select_last_index else i < j
         good, tie = as_good(lhs[1], rhs[1]), tir.EQ(lhs[1], rhs[1])
-        if is_float(lhs[1].dtype):
+        if util.is_float(lhs[1].dtype):
             good = tir.Or(good, tir.NE(lhs[1], lhs[1]))
             tie = tir.Or(tie, tir.NE(rhs[1], rhs[1]))  # only asked where the left one is as good
         wins = tir.And(good, tir.Or(first, tir.Not(tie)))
@@ -167,13 +154,13 @@ def _arg(name, x, axis, keepdims, select_last_index):
     axes, ks, shape, index = _plan(x, axis, keepdims)
     sizes = [x.shape[a] for a in axes]
     if not axes:  # each element is the best of one
-        return c_compute(shape, lambda *ax: tir.const(0, "int32"), f"{x.op.name}_red", INJECTIVE)
+        return util.c_compute(shape, lambda *ax: tir.const(0, "int32"), f"{x.op.name}_red", util.INJECTIVE)
 
     def f(*ax):
-        return _ARG[name, bool(select_last_index)]((ravel([k.var for k in ks], sizes), x(*index(ax))), axis=ks)
+        return _ARG[name, bool(select_last_index)]((util.ravel([k.var for k in ks], sizes), x(*index(ax))), axis=ks)
 
-    temp, _ = c_compute(shape, f, f"{x.op.name}_red_temp", COMM_REDUCE_IDX)
-    return c_compute(shape, lambda *ax: temp(*ax), f"{x.op.name}_red", COMM_REDUCE_IDX)
+    temp, _ = util.c_compute(shape, f, f"{x.op.name}_red_temp", util.COMM_REDUCE_IDX)
+    return util.c_compute(shape, lambda *ax: temp(*ax), f"{x.op.name}_red", util.COMM_REDUCE_IDX)
 
 
 def argmax(x, axis=None, keepdims=False, select_last_index=False):

@@ -21,19 +21,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .. import te, tir
+from . import util
 from .default_schedule import LANES
 from .elemwise import as_type
 from .transform import reshape
-from .util import (
-    INJECTIVE,
-    c_compute,
-    get_const_int,
-    get_const_tuple,
-    is_float,
-    normal_axis,
-    prod,
-    sum_type,
-)
 
 __all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"]
 
@@ -84,7 +75,7 @@ class _Placed(NamedTuple):
             before, items = blocks(*at)
             y, found = values(*at), tir.const(-1, items[0][1][1].dtype) if before is None else before[1]
             for counts, (x, i) in items:
-                here = tir.Or(x == y, x != x) if is_float(x.dtype) else x == y
+                here = tir.Or(x == y, x != x) if util.is_float(x.dtype) else x == y
                 found = tir.Select(here if counts is None else tir.And(counts, here), i, found)
             return found
 
@@ -120,7 +111,7 @@ def _add(a, b):
 
 
 def _extreme(infinity, of_integers):
-    return lambda t: tir.const(infinity, t) if is_float(t) else of_integers(t)
+    return lambda t: tir.const(infinity, t) if util.is_float(t) else of_integers(t)
 
 
 _KINDS = {
@@ -160,7 +151,8 @@ def _combined(kind, rows, n, item, lanes, name):
         return None, [(None, item(lead, block * _BLOCK + k, rest)) for k in range(_BLOCK)]
 
     one = () if rows.wide or lanes else (1,)  # neighbours lie far apart: an axis without lanes
-    tensors = kind.stages(lambda body: c_compute((*rows.lead, n, *rows.rest, *one), body, name, INJECTIVE), blocks)
+    tensors = kind.stages(lambda body: util.c_compute((*rows.lead, n, *rows.rest, *one), body, name, util.INJECTIVE),
+                          blocks)  # fmt: skip
     return lambda lead, i, rest: tuple(t(*lead, i, *rest, *(0 for _ in one)) for t in tensors)
 
 
@@ -195,7 +187,7 @@ def _scan(kind, rows, item, n_in, n, exclusive, name, types=()):
     def make(body):
         dtype = left.pop(0) if left else None
         f = body if dtype is None else lambda *at: tir.Cast(dtype, body(*at))
-        return c_compute(shape, f, name if flat else f"{name}_blocks", INJECTIVE, attrs)
+        return util.c_compute(shape, f, name if flat else f"{name}_blocks", util.INJECTIVE, attrs)
 
     tensors = kind.stages(make, blocks)
 
@@ -209,8 +201,8 @@ def _scan(kind, rows, item, n_in, n, exclusive, name, types=()):
 
 def _running(kind, x, a, item, exclusive, name, types=(), last=None):
     """The tensors of a scan of x along axis a. `last`: what an element is of what is found for it."""
-    shape = get_const_tuple(x.shape)
-    rows, n = _Rows(shape[:a], shape[a + 1 :]), get_const_int(x.shape[a])
+    shape = util.get_const_tuple(x.shape)
+    rows, n = _Rows(shape[:a], shape[a + 1 :]), util.get_const_int(x.shape[a])
     tensors, find = _scan(kind, rows, item, n, n, exclusive, f"{name}_parts" if last else name, types)
     if tensors and not last:
         return tensors
@@ -222,24 +214,24 @@ def _running(kind, x, a, item, exclusive, name, types=(), last=None):
 
         return element
 
-    return [c_compute(shape, found(k), name, INJECTIVE) for k in range(1 if last else len(types))]
+    return [util.c_compute(shape, found(k), name, util.INJECTIVE) for k in range(1 if last else len(types))]
 
 
 def _row(x, axis):
     if axis is None:
-        return reshape(x, (prod(get_const_tuple(x.shape)),)), 0
-    return x, normal_axis(axis, len(x.shape))
+        return reshape(x, (util.prod(util.get_const_tuple(x.shape)),)), 0
+    return x, util.normal_axis(axis, len(x.shape))
 
 
 def _folded(kind, x, axis, dtype, exclusive, acc):
     x, a = _row(x, axis)
     dtype = dtype or x.dtype
-    acc, n = acc or sum_type(dtype), get_const_int(x.shape[a])
+    acc, n = acc or util.sum_type(dtype), util.get_const_int(x.shape[a])
     if not n:
         return as_type(x, dtype)
     exclusive = bool(exclusive)
     if exclusive and n == 1:
-        return c_compute(x.shape, lambda *at: _KINDS[kind].neutral(dtype), f"T_{kind}", INJECTIVE)
+        return util.c_compute(x.shape, lambda *at: _KINDS[kind].neutral(dtype), f"T_{kind}", util.INJECTIVE)
     item = lambda lead, i, rest: (x(*lead, i, *rest).astype(acc),)  # noqa: E731
     return _running(_KINDS[kind], x, a, item, exclusive, f"T_{kind}", (dtype,))[0]
 
@@ -257,12 +249,12 @@ def cumprod(x, axis=None, dtype=None, exclusive=False, acc=None):
 
 
 def _most(name, x, axis, ret_type, dtype):
-    a = normal_axis(axis, len(x.shape))
+    a = util.normal_axis(axis, len(x.shape))
     if ret_type == "values":
-        if not get_const_int(x.shape[a]):
+        if not util.get_const_int(x.shape[a]):
             return x
         return _running(_KINDS[name], x, a, lambda lead, i, rest: (x(*lead, i, *rest),), False, f"T_{name}", (x.dtype,))[0]
-    if not get_const_int(x.shape[a]):
+    if not util.get_const_int(x.shape[a]):
         out = [x, as_type(x, dtype)]
     else:
         item = lambda lead, i, rest: (x(*lead, i, *rest), tir.Cast("int32", i))  # noqa: E731
@@ -283,10 +275,10 @@ def cummin(x, axis, ret_type="values", dtype="int64"):
 
 def logcumsumexp(x, axis):
     """The logarithms of the sums of the exponentials of the elements up to each one along a dimension."""
-    a, dtype = normal_axis(axis, len(x.shape)), x.dtype
-    if not get_const_int(x.shape[a]):
+    a, dtype = util.normal_axis(axis, len(x.shape)), x.dtype
+    if not util.get_const_int(x.shape[a]):
         return x
-    acc = sum_type(dtype)
+    acc = util.sum_type(dtype)
     item = lambda lead, i, rest: (x(*lead, i, *rest).astype(acc),)  # noqa: E731
     last = lambda m, s: (m + tir.log1p(s - tir.const(1, acc))).astype(dtype)  # noqa: E731
     return _running(_LogSumExp(), x, a, item, False, "T_logcumsumexp", last=last)[0]

@@ -22,22 +22,7 @@ Signatures (``x``: tensor; axes may be negative)::
 import importlib
 
 from .. import _absent, te, tir
-from .util import (
-    BROADCAST,
-    ELEMWISE,
-    INJECTIVE,
-    all_of,
-    as_const_int,
-    c_compute,
-    const_like,
-    get_const_int,
-    get_const_tuple,
-    normal_axis,
-    prod,
-    ravel,
-    tuple_of,
-    unravel,
-)
+from . import util
 
 __all__ = ["arange", "check_index", "concatenate", "expand_dims", "flip", "gather", "one_hot", "pad", "repeat",
            "reshape", "shape", "split", "squeeze", "stack", "strided_slice", "take", "tile", "transpose"]  # fmt: skip
@@ -45,39 +30,33 @@ __all__ = ["arange", "check_index", "concatenate", "expand_dims", "flip", "gathe
 
 def reshape(x, newshape):
     """The elements of ``x`` in row-major order in another shape."""
-    shape = list(get_const_tuple(newshape if isinstance(newshape, (tuple, list)) else (newshape,)))
-    old = get_const_tuple(x.shape)
+    shape = list(util.get_const_tuple(newshape if isinstance(newshape, (tuple, list)) else (newshape,)))
+    old = util.get_const_tuple(x.shape)
     if any(isinstance(s, int) and s == -1 for s in shape):
-        rest = prod(s for s in shape if not (isinstance(s, int) and s == -1))
+        rest = util.prod(s for s in shape if not (isinstance(s, int) and s == -1))
         known = all(isinstance(s, int) for s in (*shape, *old))
-        if shape.count(-1) != 1 or not known or rest == 0 or prod(old) % rest:
+        if shape.count(-1) != 1 or not known or rest == 0 or util.prod(old) % rest:
             raise ValueError(f"cannot derive the -1 of {tuple(newshape)} for shape {old}")
-        shape[shape.index(-1)] = prod(old) // rest
-    if all(isinstance(s, int) for s in (*shape, *old)) and prod(shape) != prod(old):
+        shape[shape.index(-1)] = util.prod(old) // rest
+    if all(isinstance(s, int) for s in (*shape, *old)) and util.prod(shape) != util.prod(old):
         raise ValueError(f"cannot reshape {old} to {tuple(shape)}: the numbers of elements differ")
 
     def f(*ax):
         if not old:
             return x()
-        return x(*unravel(ravel(ax, shape) if ax else 0, old))
+        return x(*util.unravel(util.ravel(ax, shape) if ax else 0, old))
 
-    return c_compute(shape, f, "T_reshape", INJECTIVE)
+    return util.c_compute(shape, f, "T_reshape", util.INJECTIVE)
 
 
 def transpose(x, axes=None):
     """Dimensions in another order."""
     n = len(x.shape)
-    axes = [normal_axis(a, n) for a in axes] if axes is not None else list(reversed(range(n)))
+    axes = [util.normal_axis(a, n) for a in axes] if axes is not None else list(reversed(range(n)))
     if sorted(axes) != list(range(n)):
         raise ValueError(f"transpose needs every dimension of {n} once, not {axes}")
-
-    def f(*ax):
-        idx = [None] * n
-        for a, i in zip(axes, ax):
-            idx[a] = i
-        return x(*idx)
-
-    return c_compute([x.shape[a] for a in axes], f, "T_transpose", INJECTIVE)
+    return util.c_compute([x.shape[a] for a in axes], lambda *ax: x(*util.in_layout(ax, axes)), "T_transpose",
+                          util.INJECTIVE)  # fmt: skip
 
 
 def expand_dims(x, axis, num_newaxis=1):
@@ -87,25 +66,25 @@ def expand_dims(x, axis, num_newaxis=1):
     if not 0 <= a <= n:
         raise ValueError(f"axis {axis} is out of range for {n} dimension(s)")
     shape = [*x.shape[:a], *[1] * num_newaxis, *x.shape[a:]]
-    return c_compute(shape, lambda *ax: x(*ax[:a], *ax[a + num_newaxis :]), "T_expand_dims", BROADCAST)
+    return util.c_compute(shape, lambda *ax: x(*ax[:a], *ax[a + num_newaxis :]), "T_expand_dims", util.BROADCAST)
 
 
 def squeeze(x, axis=None):
     """Without the given dimensions of extent 1 (default: all of them)."""
     n = len(x.shape)
     if axis is None:
-        gone = {i for i, s in enumerate(get_const_tuple(x.shape)) if isinstance(s, int) and s == 1}
+        gone = {i for i, s in enumerate(util.get_const_tuple(x.shape)) if isinstance(s, int) and s == 1}
     else:
-        gone = {normal_axis(a, n) for a in (axis if isinstance(axis, (tuple, list)) else [axis])}
+        gone = {util.normal_axis(a, n) for a in (axis if isinstance(axis, (tuple, list)) else [axis])}
     for a in gone:
-        if get_const_tuple(x.shape)[a] != 1:
+        if util.get_const_tuple(x.shape)[a] != 1:
             raise ValueError(f"dimension {a} has extent {x.shape[a]}; only extents of 1 can be squeezed")
 
     def f(*ax):
         it = iter(ax)
         return x(*[0 if i in gone else next(it) for i in range(n)])
 
-    return c_compute([s for i, s in enumerate(x.shape) if i not in gone], f, "T_squeeze", INJECTIVE)
+    return util.c_compute([s for i, s in enumerate(x.shape) if i not in gone], f, "T_squeeze", util.INJECTIVE)
 
 
 def concatenate(a_tuple, axis=0):
@@ -113,10 +92,10 @@ def concatenate(a_tuple, axis=0):
     tensors = list(a_tuple)
     if not tensors:
         raise ValueError("concatenate needs at least one tensor")
-    first = get_const_tuple(tensors[0].shape)
-    a = normal_axis(axis, len(first))
+    first = util.get_const_tuple(tensors[0].shape)
+    a = util.normal_axis(axis, len(first))
     for t in tensors:
-        s = get_const_tuple(t.shape)
+        s = util.get_const_tuple(t.shape)
         if len(s) != len(first) or any(not bool(p == q) for i, (p, q) in enumerate(zip(s, first)) if i != a):
             raise ValueError(f"concatenate along axis {a}: shapes {first} and {s} differ elsewhere")
 
@@ -131,7 +110,7 @@ def concatenate(a_tuple, axis=0):
             out = te.if_then_else(ind >= 0, t(*ax[:a], ind, *ax[a + 1 :]), out)
         return out
 
-    return c_compute(shape, f, "T_concat", INJECTIVE)
+    return util.c_compute(shape, f, "T_concat", util.INJECTIVE)
 
 
 def stack(tensors, axis=0):
@@ -150,17 +129,17 @@ def stack(tensors, axis=0):
             out = te.if_then_else(tir.EQ(ind, k), t(*idx), out)
         return out
 
-    return c_compute(shape, f, "T_stack", INJECTIVE)
+    return util.c_compute(shape, f, "T_stack", util.INJECTIVE)
 
 
 def split(x, indices_or_sections, axis=0):
     """A list of parts: a number of equal sections, or the positions where new parts begin."""
-    a = normal_axis(axis, len(x.shape))
-    size = as_const_int(x.shape[a], "the extent of the split dimension")
+    a = util.normal_axis(axis, len(x.shape))
+    size = util.as_const_int(x.shape[a], "the extent of the split dimension")
     if isinstance(indices_or_sections, (tuple, list)):
-        begins, name = [0, *(as_const_int(i) for i in indices_or_sections)], "T_split"
+        begins, name = [0, *(util.as_const_int(i) for i in indices_or_sections)], "T_split"
     else:
-        n = as_const_int(indices_or_sections)
+        n = util.as_const_int(indices_or_sections)
         if n <= 0 or size % n:
             raise ValueError(f"cannot split extent {size} into {n} equal sections")
         begins, name = [i * (size // n) for i in range(n)], "T_split_sections"
@@ -169,7 +148,7 @@ def split(x, indices_or_sections, axis=0):
         if not 0 <= begin <= end <= size:
             raise ValueError(f"split positions {begins[1:]} are not ascending within extent {size}")
         shape = [*x.shape[:a], end - begin, *x.shape[a + 1 :]]
-        out.append(c_compute(shape, lambda *ax, b=begin: x(*ax[:a], ax[a] + b, *ax[a + 1 :]), name, INJECTIVE))
+        out.append(util.c_compute(shape, lambda *ax, b=begin: x(*ax[:a], ax[a] + b, *ax[a + 1 :]), name, util.INJECTIVE))
     return out
 
 
@@ -188,16 +167,16 @@ def strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", inde
     n = len(x.shape)
     if isinstance(begin, te.Tensor):
         return _slice_by_data(x, begin, strides)
-    axes = [normal_axis(a, n) for a in axes] if axes is not None else list(range(len(begin)))
+    axes = [util.normal_axis(a, n) for a in axes] if axes is not None else list(range(len(begin)))
     strides = list(strides) if strides else [1] * len(axes)
     if len(strides) == 1:
         strides *= len(axes)
-    starts, steps, shape = [0] * n, [1] * n, list(get_const_tuple(x.shape))
+    starts, steps, shape = [0] * n, [1] * n, list(util.get_const_tuple(x.shape))
     for k, a in enumerate(axes):
-        size, step = as_const_int(x.shape[a]), as_const_int(strides[k])
+        size, step = util.as_const_int(x.shape[a]), util.as_const_int(strides[k])
         b, e = begin[k], end[k] if k < len(end) else None
-        b = None if b is None else as_const_int(b)
-        e = None if e is None else as_const_int(e)
+        b = None if b is None else util.as_const_int(b)
+        e = None if e is None else util.as_const_int(e)
         if slice_mode == "size":
             first = (b or 0) % size if (b or 0) < 0 else (b or 0)
             e, step = (None if e == -1 else first + e), 1
@@ -212,12 +191,12 @@ def strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", inde
         lit = [(tir.const(s, index_dtype), tir.const(b, index_dtype)) for s, b in zip(steps, starts)]
         return x(*[i * s + b for i, (s, b) in zip(ax, lit)])
 
-    return c_compute(shape, f, "T_strided_slice", INJECTIVE)
+    return util.c_compute(shape, f, "T_strided_slice", util.INJECTIVE)
 
 
 def _slice_by_data(x, begin, strides):
     """A slice whose numbers are tensors; its sizes are variables."""
-    n = as_const_int(begin.shape[0], "the length of begin")
+    n = util.as_const_int(begin.shape[0], "the length of begin")
     sizes = [te.size_var(f"size{d}") if d < n else s for d, s in enumerate(x.shape)]
 
     def f(*ax):
@@ -230,7 +209,7 @@ def _slice_by_data(x, begin, strides):
             at.append(te.max(te.min(first, high), low) + i * s)
         return x(*at, *ax[n:])
 
-    return c_compute(sizes, f, "T_strided_slice_dynamic", INJECTIVE)
+    return util.c_compute(sizes, f, "T_strided_slice_dynamic", util.INJECTIVE)
 
 
 def take(a, indices, axis=None, batch_dims=0, mode="clip"):
@@ -242,7 +221,7 @@ def take(a, indices, axis=None, batch_dims=0, mode="clip"):
     """
     if mode not in ("clip", "wrap", "fast"):
         raise ValueError(f'take: mode is "clip", "wrap" or "fast", not {mode!r}')
-    shape, m = get_const_tuple(a.shape), len(indices.shape)
+    shape, m = util.get_const_tuple(a.shape), len(indices.shape)
 
     def position(idx, size):
         v = indices(*idx)
@@ -254,11 +233,12 @@ def take(a, indices, axis=None, batch_dims=0, mode="clip"):
         if mode == "wrap":
             return te.truncmod(te.truncmod(v, n) + n, n)
         last = tir.const(size - 1, v.dtype) if isinstance(size, int) else n - 1
-        return tir.Min(tir.Max(const_like(0, v), v), last)
+        return tir.Min(tir.Max(util.const_like(0, v), v), last)
 
     if axis is None:
-        return c_compute(indices.shape, lambda *ax: a(*unravel(position(ax, prod(shape)), shape)), "T_take", INJECTIVE)
-    d = normal_axis(axis, len(shape))
+        return util.c_compute(indices.shape, lambda *ax: a(*util.unravel(position(ax, util.prod(shape)), shape)),
+                              "T_take", util.INJECTIVE)  # fmt: skip
+    d = util.normal_axis(axis, len(shape))
     b = batch_dims + m if batch_dims < 0 else batch_dims
     if not 0 <= b <= min(d, m):
         raise ValueError(f"take: batch_dims {batch_dims} must be at most the axis {d} and the rank {m} of the indices")
@@ -267,7 +247,7 @@ def take(a, indices, axis=None, batch_dims=0, mode="clip"):
     def f(*ax):
         return a(*ax[:d], position((*ax[:b], *ax[d:end]), shape[d]), *ax[end:])
 
-    return c_compute([*a.shape[:d], *indices.shape[b:], *a.shape[d + 1 :]], f, "T_take", INJECTIVE)
+    return util.c_compute([*a.shape[:d], *indices.shape[b:], *a.shape[d + 1 :]], f, "T_take", util.INJECTIVE)
 
 
 # pad mode -> position in 0 .. s-1 of a position that may lie outside
@@ -281,7 +261,7 @@ _MIRRORS = {
 def mirrored(x, before, after, mode, name):
     """``x`` surrounded by its own elements, per dimension: ``"edge"`` repeats the last one, ``"reflect"`` goes back from it,
     ``"symmetric"`` goes back and repeats it first. ``ValueError`` if an amount is more than there is."""
-    sizes = [as_const_int(s) for s in x.shape]
+    sizes = [util.as_const_int(s) for s in x.shape]
     most = [s if mode == "symmetric" else s - 1 for s in sizes]
     for s, m, amounts in zip(sizes, most, zip(before, after)):
         if min(amounts) < 0 or s == 0 or mode != "edge" and max(amounts) > m:
@@ -291,15 +271,15 @@ def mirrored(x, before, after, mode, name):
         plain = [b == a == 0 for b, a in zip(before, after)]
         return x(*[i if p else _MIRRORS[mode](i - b, s) for i, p, b, s in zip(ax, plain, before, sizes)])
 
-    return c_compute([s + b + a for s, b, a in zip(sizes, before, after)], f, name, INJECTIVE)
+    return util.c_compute([s + b + a for s, b, a in zip(sizes, before, after)], f, name, util.INJECTIVE)
 
 
 def pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad", pad_mode="constant"):
     """``x`` surrounded by a value; each side is tested only if it is padded. ``pad_value``: number or rank-0 tensor.
     ``pad_mode`` ``"edge"`` and ``"reflect"`` take the elements of ``x`` instead, as NumPy does."""
     n = len(x.shape)
-    before = tuple_of(pad_before, n, "pad_before")
-    after = before if pad_after is None else tuple_of(pad_after, n, "pad_after")
+    before = util.tuple_of(pad_before, n, "pad_before")
+    after = before if pad_after is None else util.tuple_of(pad_after, n, "pad_after")
     if pad_mode in ("edge", "reflect"):
         return mirrored(x, before, after, pad_mode, name)
     if pad_mode != "constant":
@@ -317,14 +297,14 @@ def pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad", pad_mode="co
         value = pad_value() if isinstance(pad_value, te.Tensor) else pad_value
         if not isinstance(value, tir.Expr):
             value = tir.const(value, x.dtype)
-        return te.if_then_else(all_of(cond), x(*idx), value) if cond else x(*idx)
+        return te.if_then_else(util.all_of(cond), x(*idx), value) if cond else x(*idx)
 
-    return c_compute(shape, f, name, ELEMWISE)
+    return util.c_compute(shape, f, name, util.ELEMWISE)
 
 
 def shape(x, dtype="int32"):
     """The extents of ``x`` as a tensor; stage ``T_shape``."""
-    extents = [get_const_int(s) for s in x.shape]
+    extents = [util.get_const_int(s) for s in x.shape]
 
     def f(i):
         out = tir.const(0, dtype)
@@ -332,33 +312,35 @@ def shape(x, dtype="int32"):
             out = tir.Select(tir.EQ(i, k), tir.const(d, dtype), out)
         return out
 
-    return c_compute([len(extents)], f, "T_shape", INJECTIVE)
+    return util.c_compute([len(extents)], f, "T_shape", util.INJECTIVE)
 
 
 def repeat(x, repeats, axis=0):
     """Every element ``repeats`` times along a dimension; stage ``T_repeat``."""
-    a = normal_axis(axis, len(x.shape))
+    a = util.normal_axis(axis, len(x.shape))
     shape = [*x.shape[:a], x.shape[a] * repeats, *x.shape[a + 1 :]]
-    return c_compute(shape, lambda *ax: x(*ax[:a], te.floordiv(ax[a], repeats), *ax[a + 1 :]), "T_repeat", BROADCAST)
+    return util.c_compute(shape, lambda *ax: x(*ax[:a], te.floordiv(ax[a], repeats), *ax[a + 1 :]), "T_repeat",
+                          util.BROADCAST)  # fmt: skip
 
 
 def tile(x, reps):
     """The whole tensor repeated along its dimensions; stage ``T_tile``."""
-    reps = [as_const_int(r) for r in (reps if isinstance(reps, (tuple, list)) else [reps])]
+    reps = [util.as_const_int(r) for r in (reps if isinstance(reps, (tuple, list)) else [reps])]
     n = max(len(reps), len(x.shape))
     full, reps = [1] * (n - len(x.shape)) + list(x.shape), [1] * (n - len(reps)) + reps
     skip = n - len(x.shape)
-    return c_compute(
+    return util.c_compute(
         [s * r for s, r in zip(full, reps)],
         lambda *ax: x(*[i if isinstance(s, int) and s == 0 else te.floormod(i, s) for i, s in zip(ax[skip:], x.shape)]),
-        "T_tile", BROADCAST,
+        "T_tile", util.BROADCAST,
     )  # fmt: skip
 
 
 def flip(x, axis=0):
     """One dimension reversed; stage ``T_reverse``."""
-    a = normal_axis(axis, len(x.shape))
-    return c_compute(x.shape, lambda *ax: x(*ax[:a], (x.shape[a] - 1) - ax[a], *ax[a + 1 :]), "T_reverse", INJECTIVE)
+    a = util.normal_axis(axis, len(x.shape))
+    return util.c_compute(x.shape, lambda *ax: x(*ax[:a], (x.shape[a] - 1) - ax[a], *ax[a + 1 :]), "T_reverse",
+                          util.INJECTIVE)  # fmt: skip
 
 
 def arange(start, stop=None, step=1, dtype="float32"):
@@ -367,7 +349,8 @@ def arange(start, stop=None, step=1, dtype="float32"):
         start, stop = 0, start
     n = max(-int(-((stop - start) // step)) if (stop - start) % step == 0 else int((stop - start) // step) + 1, 0)
     first, step = tir.const(start), tir.const(step)
-    return c_compute([n], lambda i: (first + i.astype(step.dtype) * step).astype(dtype), "T_arange", INJECTIVE)
+    return util.c_compute([n], lambda i: (first + i.astype(step.dtype) * step).astype(dtype), "T_arange",
+                          util.INJECTIVE)  # fmt: skip
 
 
 def check_index(x, extent, from_end=False, name="T_index"):
@@ -385,22 +368,22 @@ def check_index(x, extent, from_end=False, name="T_index"):
             v = tir.Select(v < 0, v + tir.const(extent, wide), v)
         return tir.check_index(v, extent).astype(out)
 
-    return c_compute(x.shape, f, name, INJECTIVE)
+    return util.c_compute(x.shape, f, name, util.INJECTIVE)
 
 
 def gather(x, axis, indices):
     """``x`` read along one dimension at ``indices`` of the same rank; stage ``T_gather``. An index out of range, a negative one
     among them, ends the run with an error."""
-    a = normal_axis(axis, len(x.shape))
+    a = util.normal_axis(axis, len(x.shape))
     if len(indices.shape) != len(x.shape):
         raise ValueError(f"gather: indices have {len(indices.shape)} dimension(s), the data {len(x.shape)}")
-    return c_compute(indices.shape, lambda *ax: x(*ax[:a], indices(*ax), *ax[a + 1 :]), "T_gather", INJECTIVE)
+    return util.c_compute(indices.shape, lambda *ax: x(*ax[:a], indices(*ax), *ax[a + 1 :]), "T_gather", util.INJECTIVE)
 
 
 def one_hot(indices, on_value, off_value, depth, axis=-1, dtype="float32"):
     """``on_value`` where the position along a new dimension is the index, else ``off_value`` (numbers or rank-0 tensors);
     stage ``T_one_hot``."""
-    a = normal_axis(axis, len(indices.shape) + 1)
+    a = util.normal_axis(axis, len(indices.shape) + 1)
 
     def value(v):
         return v().astype(dtype) if isinstance(v, te.Tensor) else tir.const(v, dtype)
@@ -408,7 +391,7 @@ def one_hot(indices, on_value, off_value, depth, axis=-1, dtype="float32"):
     def f(*ax):
         return tir.Select(tir.EQ(indices(*ax[:a], *ax[a + 1 :]), ax[a]), value(on_value), value(off_value))
 
-    return c_compute([*indices.shape[:a], depth, *indices.shape[a:]], f, "T_one_hot", INJECTIVE)
+    return util.c_compute([*indices.shape[:a], depth, *indices.shape[a:]], f, "T_one_hot", util.INJECTIVE)
 
 
 def __getattr__(name):

@@ -2,7 +2,7 @@
 
 from .. import te
 from ..numerics import is_float, mean_type, sum_type  # noqa: F401
-from ..tir import const
+from ..tir import EQ, And, Select, const
 from ..tir.expr import as_const_int
 
 ELEMWISE, BROADCAST, INJECTIVE = "elemwise", "broadcast", "injective"
@@ -96,8 +96,13 @@ def layout_axes(layout, letters):
 
 def in_layout(values, positions):
     """`values`, one per letter of some order, in the order of a layout with these positions (:func:`layout_axes`)."""
+    return placed(values, positions, values)
+
+
+def placed(values, positions, new):
+    """`values` with new ones at some positions."""
     out = list(values)
-    for v, p in zip(values, positions):
+    for p, v in zip(positions, new):
         out[p] = v
     return out
 
@@ -106,6 +111,14 @@ def ravel(indices, shape):
     """Row-major position of a multi-dimensional index."""
     flat = indices[0]
     for i, s in zip(indices[1:], list(shape)[1:]):
+        flat = flat * s + i
+    return flat
+
+
+def position(indices, shape):
+    """Row-major position of a multi-dimensional index, 0 of an empty one."""
+    flat = const(0, "int32")
+    for i, s in zip(indices, shape):
         flat = flat * s + i
     return flat
 
@@ -124,6 +137,20 @@ def const_like(value, expr):
     if not is_float(expr.dtype) and value != int(value):
         raise ValueError(f"{value} is no value of type {expr.dtype}; cast the tensor to a float type first")
     return const(value, expr.dtype)
+
+
+def const_table(rows, columns, element, dtype, name, attrs):
+    """A stage of known numbers: one select per element, the last element outermost."""
+
+    def f(i, j):
+        now = const(0.0, dtype)
+        for r in range(rows):
+            for c in range(columns):
+                here = And(EQ(te.indexmod(i, rows), r), EQ(te.indexmod(j, columns), c))
+                now = Select(here, const(element(r, c), dtype), now)
+        return now
+
+    return te.compute((rows, columns), f, name=name, attrs=attrs)
 
 
 def all_of(conditions):

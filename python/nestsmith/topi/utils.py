@@ -4,7 +4,7 @@ from .. import te, tir
 from ..arith import Analyzer
 from ..target import Target
 from ..tir.layout import bijective_layout, layout
-from .util import get_const_int, get_const_tuple, prod, ravel, unravel
+from .util import const_table, get_const_int, get_const_tuple, prod, ravel, unravel
 
 __all__ = ["InvalidShapeError", "ceil_div", "const_matrix", "const_vector", "equal_const_int", "get_const_float",
            "get_const_int", "get_const_tuple", "get_float_tuple", "get_max_power2_factor", "get_shape",
@@ -80,17 +80,8 @@ def const_vector(vector, name="const_vector"):
 
 def const_matrix(matrix, name="const_matrix"):
     """A tensor of the elements of an array with two dimensions."""
-    (rows, columns), dtype = matrix.shape, str(matrix.dtype)
-
-    def f(i, j):
-        now = tir.const(0.0, dtype)
-        for r in range(rows):
-            for c in range(columns):
-                here = tir.And(tir.EQ(te.indexmod(i, rows), r), tir.EQ(te.indexmod(j, columns), c))
-                now = tir.Select(here, tir.const(matrix[r][c].item(), dtype), now)
-        return now
-
-    return te.compute((rows, columns), f, name=name, attrs={"const_matrix": True})
+    rows, columns = matrix.shape
+    return const_table(rows, columns, lambda r, c: matrix[r][c].item(), str(matrix.dtype), name, {"const_matrix": True})
 
 
 def get_max_power2_factor(n, max_value=None):

@@ -10,7 +10,7 @@ Signatures::
 
 from .. import te, tir
 from .image import bilinear
-from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, tuple_of
+from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, position, tuple_of
 
 __all__ = ["get_valid_counts", "reorg", "roi_align_nchw", "roi_align_nhwc", "roi_pool_nchw"]
 
@@ -38,9 +38,7 @@ def reorg(data, stride):
     shape = (n, c * s * s, h // s, w // s)
 
     def again(*ax):
-        flat = tir.const(0, "int32")
-        for i, d in zip(ax, shape):
-            flat = flat * d + i
+        flat = position(ax, shape)
         return spread(te.indexdiv(flat, c * h * w), te.indexmod(te.indexdiv(flat, h * w), c), te.indexmod(te.indexdiv(flat, w), h),
                       te.indexmod(flat, w))  # fmt: skip
 

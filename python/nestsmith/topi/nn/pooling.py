@@ -3,7 +3,7 @@
 from ... import te, tir
 from ..naming import pool_name
 from ..transform import pad
-from ..util import c_compute, get_pads, layout_axes, mean_type, tuple_of
+from ..util import c_compute, get_pads, layout_axes, mean_type, placed, tuple_of
 
 __all__ = ["adaptive_pool", "adaptive_pool1d", "adaptive_pool3d", "global_pool", "pool1d", "pool2d", "pool3d"]
 
@@ -15,23 +15,16 @@ def _pool(data, kernel, stride, dilation, padding, pool_type, ceil_mode, dims, c
     k, s, d = tuple_of(kernel, n, "kernel"), tuple_of(stride, n, "stride"), tuple_of(dilation, n, "dilation")
     before, after = get_pads(padding, [(x - 1) * y + 1 for x, y in zip(k, d)])
     grown = [a + (st - 1 if ceil_mode else 0) for a, st in zip(after, s)]
-    shape = list(data.shape)
-    for i, a in enumerate(dims):
-        shape[a] = (data.shape[a] - (k[i] - 1) * d[i] - 1 + before[i] + grown[i]) // s[i] + 1
-    temp = data
+    sizes = [(data.shape[a] - (k[i] - 1) * d[i] - 1 + before[i] + grown[i]) // s[i] + 1 for i, a in enumerate(dims)]
+    shape, temp = placed(data.shape, dims, sizes), data
     if any(before) or any(grown):
-        lo, hi = [0] * rank, [0] * rank
-        for i, a in enumerate(dims):
-            lo[a], hi[a] = before[i], grown[i]
+        lo, hi = (placed([0] * rank, dims, amounts) for amounts in (before, grown))
         value = tir.neutral_of_max(data.dtype) if pool_type == "max" else tir.const(0, data.dtype)
         temp = pad(data, lo, hi, value, name="pad_temp")
     rv = [te.reduce_axis((0, x), f"rv{i}") for i, x in enumerate(k)]
 
     def window(ax):
-        idx = list(ax)
-        for i, a in enumerate(dims):
-            idx[a] = ax[a] * s[i] + rv[i] * d[i]
-        return idx
+        return placed(ax, dims, [ax[a] * s[i] + rv[i] * d[i] for i, a in enumerate(dims)])
 
     if pool_type == "max":
         return c_compute(shape, lambda *ax: te.max(temp(*window(ax)), axis=rv), pool_name("pool_max"), "pool_max")
@@ -78,9 +71,7 @@ def _adaptive(data, output_size, pool_type, dims):
     if pool_type not in ("max", "avg"):
         raise ValueError(f'pool_type is "max" or "avg", not {pool_type!r}')
     sizes = tuple_of(output_size, len(dims), "output_size")
-    shape = list(data.shape)
-    for a, o in zip(dims, sizes):
-        shape[a] = o
+    shape = placed(data.shape, dims, sizes)
 
     def windows(ax):
         """Per pooled dimension: first position and number of positions, as expressions of the output index."""

@@ -11,7 +11,7 @@ import struct
 from fractions import Fraction
 
 from ... import te, tir
-from ..util import as_const_int, get_pad_tuple, is_float, prod, sum_type, tuple_of
+from ..util import as_const_int, const_table, get_pad_tuple, is_float, prod, sum_type, tuple_of
 from .pad import pad
 
 __all__ = ["conv2d_winograd_nhwc", "conv2d_winograd_nhwc_without_weight_transform", "conv2d_winograd_weight_transform",
@@ -64,17 +64,8 @@ def transform_matrices(tile_size, kernel_size=3):
 
 def const_matrix(matrix, name, dtype="float32"):
     """A constant matrix as a stage: one select per element, the last element outermost."""
-    rows, cols = len(matrix), len(matrix[0])
-
-    def f(i, j):
-        now = tir.const(0.0, dtype)
-        for r in range(rows):
-            for c in range(cols):
-                here = tir.And(tir.EQ(te.indexmod(i, rows), r), tir.EQ(te.indexmod(j, cols), c))
-                now = tir.Select(here, tir.const(_rounded(matrix[r][c], dtype), dtype), now)
-        return now
-
-    return te.compute((rows, cols), f, name=name, attrs={"const_matrix": 1})
+    rows, columns = len(matrix), len(matrix[0])
+    return const_table(rows, columns, lambda r, c: _rounded(matrix[r][c], dtype), dtype, name, {"const_matrix": 1})
 
 
 def _need_float(dtype):
