@@ -2,6 +2,7 @@
 
 from ... import check, topi
 from ...topi.image import METHODS, MODES, ROUNDINGS
+from ...topi.util import placed
 from ..expr import Constant
 from ..ty import TensorType
 from .derived import derive
@@ -12,21 +13,25 @@ from .registry import INJECTIVE, OPAQUE, call, register, tensor
 __all__ = ["affine_grid", "crop_and_resize", "dilation2d", "grid_sample", "resize1d", "resize2d", "resize3d"]
 
 
-def _infer(attrs, types):
-    t = tensor(types, 0)
-    shape = list(t.shape)
-    for p, d in zip(pool_axes(attrs.layout, 2), attrs.size):
-        shape[p] = d
-    return TensorType(shape, attrs.out_dtype or t.dtype)
+def _register(dims, name, **more):
+    def infer(attrs, types):
+        t = tensor(types, 0)
+        return TensorType(placed(t.shape, pool_axes(attrs.layout, dims), attrs.size), attrs.out_dtype or t.dtype)
+
+    def loops(a, x, c, target):
+        how = a.coordinate_transformation_mode, a.rounding_method, a.cubic_alpha, a.cubic_exclude, a.extrapolation_value
+        return getattr(topi.image, name)(x[0], list(a.roi), list(a.size), a.layout, a.method, *how, a.out_dtype or None)
+
+    register(f"image.{name}", INJECTIVE, infer, loops=loops, ranked=True, **more)
 
 
-def _resize2d_loops(a, x, c, t):
-    return topi.image.resize2d(x[0], a.roi, a.size, a.layout, a.method, a.coordinate_transformation_mode,
-                               a.rounding_method, a.cubic_alpha, a.cubic_exclude, a.extrapolation_value,
-                               a.out_dtype or None)  # fmt: skip
+_register(2, "resize2d", layout=window_layout)
 
 
-register("image.resize2d", INJECTIVE, _infer, layout=window_layout, loops=_resize2d_loops, ranked=True)
+def _call(name, data, size, roi, layout, method, mode, rounding, alpha, exclude, beyond, out_dtype):
+    return call(f"image.{name}", [data], size=size, roi=roi, layout=layout, method=method, coordinate_transformation_mode=mode,
+                rounding_method=rounding, cubic_alpha=float(alpha), cubic_exclude=int(exclude), extrapolation_value=float(beyond),
+                out_dtype=out_dtype)  # fmt: skip
 
 
 def resize2d(data, size, roi=None, layout="NCHW", method="linear", coordinate_transformation_mode="half_pixel",
@@ -47,35 +52,20 @@ def resize2d(data, size, roi=None, layout="NCHW", method="linear", coordinate_tr
     if len(roi) != 4:
         raise ValueError(f"roi is {roi}; it must be four numbers: y0, x0, y1, x1")
     size = tuple(check.integer("size", n, 1) for n in ((size, size) if isinstance(size, int) else size))
-    return call("image.resize2d", [data], size=size, roi=roi, layout=layout, method=method,
-                coordinate_transformation_mode=coordinate_transformation_mode, rounding_method=rounding_method,
-                cubic_alpha=float(cubic_alpha), cubic_exclude=int(cubic_exclude),
-                extrapolation_value=float(extrapolation_value), out_dtype=out_dtype)  # fmt: skip
+    return _call("resize2d", data, size, roi, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude,
+                 extrapolation_value, out_dtype)  # fmt: skip
 
 
 def _resize(dims, name, default):
-    def infer(attrs, types):
-        t = tensor(types, 0)
-        shape = list(t.shape)
-        for letter, n in zip("DHW"[3 - dims :], attrs.size):
-            shape[attrs.layout.index(letter)] = n
-        return TensorType(shape, attrs.out_dtype or t.dtype)
-
-    def loops(a, x, c, target):
-        more = a.coordinate_transformation_mode, a.rounding_method, a.cubic_alpha, a.cubic_exclude, a.extrapolation_value, a.out_dtype or None
-        return getattr(topi.image, name)(x[0], list(a.roi), list(a.size), a.layout, a.method, *more)
-
-    register(f"image.{name}", INJECTIVE, infer, loops=loops, ranked=True)
+    _register(dims, name)
 
     def build(data, size, roi=None, layout=default, method="linear", coordinate_transformation_mode="half_pixel",
               rounding_method="", cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype=""):  # fmt: skip
         check.one_of_names("method", method, METHODS)
         roi = (0.0,) * dims + (1.0,) * dims if roi is None else tuple(map(float, roi.data.tolist() if isinstance(roi, Constant) else roi))
         size = (size,) * dims if isinstance(size, int) else tuple(check.integer("size", n, 1) for n in size)
-        return call(f"image.{name}", [data], size=size, roi=roi, layout=layout, method=method,
-                    coordinate_transformation_mode=coordinate_transformation_mode, rounding_method=rounding_method,
-                    cubic_alpha=float(cubic_alpha), cubic_exclude=int(cubic_exclude),
-                    extrapolation_value=float(extrapolation_value), out_dtype=out_dtype)  # fmt: skip
+        return _call(name, data, size, roi, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude,
+                     extrapolation_value, out_dtype)  # fmt: skip
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = f"As :func:`resize2d`, over {'one axis' if dims == 1 else 'three axes'}."

@@ -1,6 +1,7 @@
 """Convolutions of one to three spatial axes, and the transposed one."""
 
 from .... import topi
+from ....topi.util import placed
 from ...passes import PassContext
 from ...ty import Any, TensorType
 from ..blocks import layout_shape, parse_layout, relayout
@@ -35,10 +36,7 @@ def _conv_infer(dims, transposed=False):
             o, i = (attrs.channels // groups, c) if transposed else (attrs.channels, c // groups)
             if not transposed and groups > 1 and groups == c and "I" in attrs.kernel_layout:
                 o, i = (c, attrs.channels // groups)
-            w = [0] * (dims + 2)
-            for p, d in zip(kpos, (o, i, *attrs.kernel_size)):
-                w[p] = d
-            types[1] = TensorType(w, t.dtype)
+            types[1] = TensorType(placed([0] * (dims + 2), kpos, (o, i, *attrs.kernel_size)), t.dtype)
         w = tensor(types, 1)
         if len(w.shape) != dims + 2:
             raise ValueError(f"the weight must have rank {dims + 2}")
@@ -67,11 +65,8 @@ def _conv_infer(dims, transposed=False):
             ]
         else:
             osp = [window_out(x, k, s, d, p) for x, k, s, d, p in zip(sp, ks, attrs.strides, attrs.dilation, pads)]
-        shape = [0] * (dims + 2)
-        layout = attrs.out_layout or attrs.data_layout
-        for p, d in zip(layout_axes(layout, "NC" + SPATIAL[dims]), (n, co, *osp)):
-            shape[p] = d
-        return TensorType(shape, product_type(t, w, attrs.out_dtype))
+        at = layout_axes(attrs.out_layout or attrs.data_layout, "NC" + SPATIAL[dims])
+        return TensorType(placed([0] * (dims + 2), at, (n, co, *osp)), product_type(t, w, attrs.out_dtype))
 
     return infer
 

@@ -1,20 +1,18 @@
 """Losses, transposed convolutions and pools of one and three dimensions, blocks of space, and what else topi defines for networks."""
 
 from .... import check, topi
-from ...dims import scaled
 from ...expr import Tuple, const
-from ...ty import TensorType
 from ..derived import derive
-from ..registry import ALWAYS, ANCHOR, FOLLOW, INJECTIVE, OPAQUE, call, ints, register, tensor
+from ..registry import ALWAYS, ANCHOR, FOLLOW, INJECTIVE, OPAQUE, call, ints, register
 from ..tensor import divide, log, multiply, negative
 from .convolution import _conv, _conv_infer, _convolved
-from .pool import _COLOUR, _adaptive_infer, _adaptive_loops, pool_axes
-from .util import per_axis, window_layout
+from .pool import pool_axes
+from .shape import scaled_infer
+from .util import per_axis
 
 __all__ = ["batch_to_space_nd", "conv1d_transpose", "conv3d_transpose", "cross_entropy", "cross_entropy_with_logits",
            "dilate", "dropout_raw", "fifo_buffer", "get_pad_tuple1d", "get_pad_tuple2d", "get_pad_tuple3d", "nll_loss",
-           "space_to_batch_nd", "upsampling3d", "global_max_pool1d", "global_avg_pool1d", "global_max_pool3d",
-           "global_avg_pool3d"]  # fmt: skip
+           "space_to_batch_nd", "upsampling3d"]  # fmt: skip
 
 # ---- losses ----
 
@@ -77,34 +75,7 @@ def conv3d_transpose(data, weight, strides=(1, 1, 1), padding=(0, 0, 0), dilatio
 # fmt: on
 
 
-# ---- pools of whole maps ----
-
-
-def _global(kind, dims, layout):
-    name = f"nn.global_{kind}_pool{dims}d"
-    register(name, ANCHOR, _adaptive_infer(dims), layout=window_layout, colour=_COLOUR[kind], loops=_adaptive_loops, ranked=True)
-
-    def build(data, layout=layout, out_layout=""):
-        return call(name, [data], layout=layout, out_layout=out_layout)
-
-    build.__name__ = build.__qualname__ = f"global_{kind}_pool{dims}d"
-    build.__doc__ = f"{'Maximum' if kind == 'max' else 'Mean'} over the spatial axes, which stay with extent 1."
-    return build
-
-
-global_max_pool1d, global_avg_pool1d = _global("max", 1, "NCW"), _global("avg", 1, "NCW")
-global_max_pool3d, global_avg_pool3d = _global("max", 3, "NCDHW"), _global("avg", 3, "NCDHW")
-
-
 # ---- space ----
-
-
-def _upsampling3d_infer(attrs, types):
-    t = tensor(types, 0)
-    shape = list(t.shape)
-    for p, s in zip(pool_axes(attrs.layout, 3), (attrs.scale_d, attrs.scale_h, attrs.scale_w)):
-        shape[p] = scaled(shape[p], s)
-    return TensorType(shape, t.dtype)
 
 
 def _upsampling3d_loops(a, x, c, t):
@@ -114,7 +85,7 @@ def _upsampling3d_loops(a, x, c, t):
     return topi.image.resize3d(x[0], (0.0,) * 6, size, a.layout, method, mode)
 
 
-register("nn.upsampling3d", INJECTIVE, _upsampling3d_infer, loops=_upsampling3d_loops, colour=FOLLOW, ranked=True)
+register("nn.upsampling3d", INJECTIVE, scaled_infer(3), loops=_upsampling3d_loops, colour=FOLLOW, ranked=True)
 
 
 def upsampling3d(data, scale_d=1, scale_h=1, scale_w=1, layout="NCDHW", method="nearest_neighbor", coordinate_transformation_mode="half_pixel"):

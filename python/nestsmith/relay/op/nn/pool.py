@@ -1,12 +1,13 @@
 """Pools: over windows, to a given size, over whole maps."""
 
 from .... import check, topi
+from ....topi.util import placed
 from ...ty import TensorType
 from ..blocks import layout_shape, parse_layout
 from ..registry import ANCHOR, FOLLOW, NEVER, call, register, tensor
 from .util import SPATIAL, paddings, per_axis, window_layout, window_out
 
-__all__ = ["global_avg_pool2d", "global_max_pool2d", "pool_axes"]
+__all__ = ["pool_axes"]
 
 _LAYOUT = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 _COLOUR = {"max": FOLLOW, "avg": NEVER}  # a mean of a whole map is a sum of many
@@ -43,11 +44,10 @@ def _pool_infer(dims):
 def _adaptive_infer(dims):
     def infer(attrs, types):
         t = tensor(types, 0)
-        shape = list(t.shape)
-        size = attrs.get("output_size")
-        for k, p in enumerate(pool_axes(attrs.layout, dims)):
-            shape[p] = 1 if size is None else (shape[p] if size[k] is None else size[k])
-        return TensorType(_laid_out(attrs, shape), t.dtype)
+        at, size = pool_axes(attrs.layout, dims), attrs.get("output_size")
+        size = (1,) * dims if size is None else size
+        new = [t.shape[p] if size[k] is None else size[k] for k, p in enumerate(at)]
+        return TensorType(_laid_out(attrs, placed(t.shape, at, new)), t.dtype)
 
     return infer
 
@@ -107,21 +107,20 @@ def _make_adaptive(kind, dims):
     return build
 
 
+def _make_global(kind, dims):
+    name = f"nn.global_{kind}_pool{dims}d"
+    register(name, ANCHOR, _adaptive_infer(dims), layout=window_layout, colour=_COLOUR[kind], loops=_adaptive_loops, ranked=True)
+
+    def build(data, layout=_LAYOUT[dims], out_layout=""):
+        return call(name, [data], layout=layout, out_layout=out_layout)
+
+    build.__name__ = build.__qualname__ = f"global_{kind}_pool{dims}d"
+    build.__doc__ = f"{'Maximum' if kind == 'max' else 'Mean'} over the spatial axes, which stay with extent 1."
+    return build
+
+
 for _d in (1, 2, 3):
     for _k in ("max", "avg"):
-        globals()[f"{_k}_pool{_d}d"] = _make_pool(_k, _d)
-        globals()[f"adaptive_{_k}_pool{_d}d"] = _make_adaptive(_k, _d)
-        __all__ += [f"{_k}_pool{_d}d", f"adaptive_{_k}_pool{_d}d"]
-for _k in ("max", "avg"):
-    register(f"nn.global_{_k}_pool2d", ANCHOR, _adaptive_infer(2), layout=window_layout, colour=_COLOUR[_k],
-             loops=_adaptive_loops, ranked=True)  # fmt: skip
-
-
-def global_avg_pool2d(data, layout="NCHW", out_layout=""):
-    """Mean over the spatial axes, which stay with extent 1."""
-    return call("nn.global_avg_pool2d", [data], layout=layout, out_layout=out_layout)
-
-
-def global_max_pool2d(data, layout="NCHW", out_layout=""):
-    """Maximum over the spatial axes, which stay with extent 1."""
-    return call("nn.global_max_pool2d", [data], layout=layout, out_layout=out_layout)
+        for _name, _make in (("", _make_pool), ("adaptive_", _make_adaptive), ("global_", _make_global)):
+            globals()[f"{_name}{_k}_pool{_d}d"] = _make(_k, _d)
+            __all__.append(f"{_name}{_k}_pool{_d}d")

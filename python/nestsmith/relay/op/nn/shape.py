@@ -3,13 +3,14 @@
 import numpy as np
 
 from .... import check, topi
+from ....topi.util import placed
 from ...dims import scaled
 from ...expr import const
 from ...ty import Any, TensorType
 from .. import layout as layouts
 from ..registry import INJECTIVE, as_expr, call, register, tensor
 from .pool import pool_axes
-from .util import layout_axes, window_layout
+from .util import SPATIAL, layout_axes, window_layout
 
 __all__ = ["batch_flatten", "pad", "mirror_pad", "upsampling", "depth_to_space", "space_to_depth"]
 
@@ -86,19 +87,22 @@ def pad(data, pad_width, pad_value=0, pad_mode="constant"):
                 pad_width=width, pad_mode=pad_mode)  # fmt: skip
 
 
-def _upsampling_infer(attrs, types):
-    t = tensor(types, 0)
-    shape = list(t.shape)
-    for p, s in zip(pool_axes(attrs.layout, 2), (attrs.scale_h, attrs.scale_w)):
-        shape[p] = scaled(shape[p], s)
-    return TensorType(shape, t.dtype)
+def scaled_infer(dims):
+    """The type of a map whose spatial axes are enlarged by factors."""
+
+    def infer(attrs, types):
+        t, at = tensor(types, 0), pool_axes(attrs.layout, dims)
+        factors = [attrs[f"scale_{c.lower()}"] for c in SPATIAL[dims]]
+        return TensorType(placed(t.shape, at, [scaled(t.shape[p], s) for p, s in zip(at, factors)]), t.dtype)
+
+    return infer
 
 
 def _upsampling_loops(a, x, c, t):
     return topi.nn.upsampling(x[0], a.scale_h, a.scale_w, a.layout, a.method, a.align_corners)
 
 
-register("nn.upsampling", INJECTIVE, _upsampling_infer, layout=window_layout, loops=_upsampling_loops, ranked=True)
+register("nn.upsampling", INJECTIVE, scaled_infer(2), layout=window_layout, loops=_upsampling_loops, ranked=True)
 
 
 def _scale(name, value):
@@ -123,10 +127,7 @@ def _d2s(sign):
         if b < 1 or (c % (b * b) if sign > 0 else h % b or w % b):
             raise ValueError(f"{c} channels of {h} x {w} pixels do not divide into blocks of {b} x {b}")
         c, h, w = (c // (b * b), h * b, w * b) if sign > 0 else (c * b * b, h // b, w // b)
-        shape = list(t.shape)
-        for p, d in zip(layout_axes(attrs.layout, "NCHW")[1:], (c, h, w)):
-            shape[p] = d
-        return TensorType(shape, t.dtype)
+        return TensorType(placed(t.shape, layout_axes(attrs.layout, "NCHW")[1:], (c, h, w)), t.dtype)
 
     return infer
 

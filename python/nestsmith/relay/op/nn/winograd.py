@@ -5,6 +5,7 @@ import numpy as np
 from .... import _core, topi
 from ....numerics import float32_mode, is_float, sum_type
 from ....topi.nn.winograd import transform_matrices
+from ....topi.util import placed
 from ...ty import Any, TensorType
 from ..registry import ANCHOR, NEVER, call, register, tensor
 from .util import layout_axes, window_out
@@ -172,11 +173,9 @@ def _wino_infer(attrs, types):
     n, _, h, ww = (t.shape[p] for p in layout_axes(attrs.data_layout, "NCHW"))
     co = w.shape[2]
     pads = [attrs.padding[0] + attrs.padding[2], attrs.padding[1] + attrs.padding[3]]
-    shape = [0] * 4
     out = layout_axes(attrs.get("out_layout") or attrs.data_layout, "NCHW")
-    for p, d in zip(out, (n, co, window_out(h, 3, 1, 1, pads[0]), window_out(ww, 3, 1, 1, pads[1]))):
-        shape[p] = d
-    return TensorType(shape, attrs.out_dtype or t.dtype)
+    extents = (n, co, window_out(h, 3, 1, 1, pads[0]), window_out(ww, 3, 1, 1, pads[1]))
+    return TensorType(placed([0] * 4, out, extents), attrs.out_dtype or t.dtype)
 
 
 register("nn.contrib_conv2d_winograd_weight_transform", ANCHOR, _wino_weight_infer, _wino_weight_numpy, colour=NEVER,
