@@ -74,7 +74,7 @@ def pairs(row):
 
 def test_no_function_is_forgotten():
     helpers = {"get_const_int", "get_const_tuple", "naming", "placeholder_name", "pool_name", "nn.winograd_tile_size"}
-    helpers |= {f"image.{n}" for n in ("bilinear", "get_const_int", "get_pad_tuple", "in_layout", "is_float", "layout_axes", "pad", "placed", "tuple_of")}
+    helpers |= {f"image.{n}" for n in "bilinear get_const_int get_pad_tuple in_layout is_float layout_axes pad placed tuple_of".split()}
     helpers |= {f"nn.get_{n}" for n in ("const_int", "const_tuple", "pad_tuple", "pad_tuple1d", "pad_tuple3d", "pad_tuple_generic")}
     helpers |= {"make_idx", "within_index", "decl_buffer", "div", "extern", "floordiv", "floormod"}
     helpers |= {f"nn.{n}" for n in ("concatenate", "equal_const_int", "layout_transform", "simplify", "strided_slice")}  # are elsewhere
