@@ -90,7 +90,9 @@ static void cpu_load(DevModule *m, const void *binary, size_t n) {
     snprintf(copy, sizeof copy, "%s", why ? why : "unknown reason");
     if (c->handle) dlclose(c->handle);
     close(c->fd);
-    err_raise(e, NS_ERR_RUNTIME, "cannot load %s: %s", what, copy);
+    const char *hint =
+        access("/proc/self/fd", F_OK) == 0 ? "" : " (programs are opened through /proc, which is not mounted here)";
+    err_raise(e, NS_ERR_RUNTIME, "cannot load %s: %s%s", what, copy, hint);
   }
   m->code = c;
 }

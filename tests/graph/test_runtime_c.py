@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -131,6 +132,32 @@ def test_ctypes_runs_a_network(installed, exported):
         call("set", context, b"y", data.ctypes, ctypes.c_size_t(data.nbytes))
     rt.nsrt_context_free(context)
     rt.nsrt_close(model)
+
+
+def test_the_runtime_package_runs_networks(installed, exported, tmp_path, monkeypatch):
+    """What the wheel nestsmith-runtime holds: arrays by place and by name, from threads, and errors that say what is wrong."""
+    shutil.copytree(ROOT / "runtime/nestsmith_runtime", tmp_path / "nestsmith_runtime")
+    shutil.copyfile(installed / "lib/libnestsmith_rt.so", tmp_path / "nestsmith_runtime/libnestsmith_rt.so")
+    monkeypatch.syspath_prepend(tmp_path)
+    import nestsmith_runtime
+
+    path, model, data, want = exported
+    network = nestsmith_runtime.load(path)
+    assert network.inputs == {"x": ((4, 8), np.dtype("float32"))} and network.outputs == {"output_0": ((4, 3), np.dtype("float32"))}
+    assert np.array_equal(network(data), want) and np.array_equal(network(x=data), want)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(np.array_equal(out, want) for out in pool.map(network, [data] * 20))
+    assert [function for _, function, _ in network.profile(2)] and np.allclose(nestsmith_runtime.load(model, threads=1)(data), want, 1e-6)
+    for call, error, words in (
+        (lambda: network(data[:2]), ValueError, r"'x' must be of shape \(4, 8\) and type float32; it is of shape \(2, 8\)"),
+        (lambda: network(data.astype("float64")), ValueError, "type float32; it is of shape .* and type float64"),
+        (lambda: network(y=data), TypeError, r"takes 1 inputs \(x\), 1 were given: y"),
+        (lambda: network(), TypeError, "0 were given"),
+        (lambda: network.replace("w", data), ValueError, "no weight 'w'"),
+        (lambda: nestsmith_runtime.load(tmp_path / "gone.nsm"), nestsmith_runtime.NetworkError, "gone.nsm"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
 
 
 def test_a_model_file_is_read_by_python(exported):
