@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from nestsmith import IRModule, ir, relay, te
 from nestsmith.relay.op import annotation, nn
 
+ops = pytest.importorskip("torchvision.ops")
+
 rng = np.random.default_rng(0)
 
 
@@ -74,6 +76,9 @@ MOVES = [
     (relay.sparse_to_dense(c(np.array([[0, 1], [2, 0]], "int32")), (3, 2), c(V[:2])), np.array([[0, V[0]], [0, 0], [V[1], 0]])),
     (relay.matrix_set_diag(c(SQ), c(SQ[:, 0])), np.where(np.eye(3, dtype=bool), SQ[:, 0][:, None], SQ)),
     (relay.strided_set(c(X), c(Y[:2, :3]), [1, 0], [3, 6], [1, 2]), set_slice()),
+    (relay.strided_set(c(X), c(X[:2] * 0), [2], [4]), np.r_[X[:2], X[:2] * 0]),
+    (relay.strided_set(c(X), c(Y[:2, :3]), [1], [3, 3]), np.r_[X[:1], np.c_[Y[:2, :3], X[1:3, 3:]], X[3:]]),
+    (nn.pad(c(X), ((1, 0), (0, 2)), c(V[:1])), np.pad(X, ((1, 0), (0, 2)), constant_values=V[0])),
     (relay.sliding_window(c(V), 0, [3], [2]), np.stack([V[:3], V[2:]])),
     (relay.trilu(c(SQ), 0, False), np.tril(SQ)),
     (relay.searchsorted(c(np.sort(V)), c(X[0]), True), np.searchsorted(np.sort(V), X[0], "right")),
@@ -84,6 +89,23 @@ MOVES = [
     (relay.reverse_reshape(c(IMG), (-1, 0)), IMG.reshape(8, 6)),
     (relay.slice_like(c(X), c(SQ[0])), X[:3, :3]),
 ]
+WIDE, WW, ROIS = floats(1, 8, 5, 6), floats(16, 8, 3, 3), np.array([[0, 1, 1, 4, 3], [0, 0, 0, 5, 2]], "float32")
+
+
+def blocked(x, n, both=False):
+    """The second axis (and the first) in blocks of n, innermost."""
+    x = x.reshape(x.shape[0], -1, n, *x.shape[2:])
+    x = np.moveaxis(x, 2, -1)
+    return np.moveaxis(x.reshape(-1, n, *x.shape[1:]), 1, -2) if both else x
+
+
+def correlated(a, b, reach=1):
+    """Of patches of one element: products of each with all at a distance of `reach` at most."""
+    far, (_, channels, h, w) = np.pad(b, ((0, 0), (0, 0), (reach, reach), (reach, reach))), a.shape
+    rows = [(a * far[:, :, y : y + h, x : x + w]).sum(1) / channels for y in range(2 * reach + 1) for x in range(2 * reach + 1)]
+    return np.stack(rows, 1)
+
+
 W1, W3 = floats(3, 4, 3), floats(2, 3, 2, 2, 2)
 THETA = np.array([[[0.9, 0.1, 0], [0, 1, 0.2]]], "float32")
 GRID = F.affine_grid(t(THETA), (1, 2, 3, 5), align_corners=True).permute(0, 3, 1, 2).contiguous().numpy()
@@ -103,6 +125,17 @@ MAPS = [
     (relay.image.affine_grid(c(THETA), (3, 5)), GRID),
     (relay.image.grid_sample(c(IMG), c(GRID)), F.grid_sample(t(IMG), t(GRID).permute(0, 2, 3, 1), align_corners=True).numpy()),
     (relay.image.crop_and_resize(c(IMG), c(np.array([[0, 0, 1, 1]], "float32")), c(np.zeros(1, "int32")), (4, 6), "NCHW"), IMG),
+    (nn.conv2d(c(blocked(WIDE, 4)), c(blocked(WW, 4, True)), padding=1, data_layout="NCHW4c", kernel_layout="OIHW4o4i", out_layout="NCHW8c"),
+     blocked(F.conv2d(t(WIDE), t(WW), padding=1).numpy(), 8)),
+    (nn.correlation(c(IMG), c(IMG[:, ::-1]), 1, 1, 1, 1, 1, True), correlated(IMG, IMG[:, ::-1])),
+    (nn.correlation(c(IMG), c(IMG[:, ::-1]), 3, 0, 1, 1, 0, False), F.avg_pool2d(t(np.abs(IMG - IMG[:, ::-1])), 3, 1).mean(1, True).numpy()),
+    (relay.vision.roi_align(c(IMG), c(ROIS), (2, 2), 1.0), ops.roi_align(t(IMG), t(ROIS), 2).numpy()),
+    (relay.vision.roi_align(c(IMG.transpose(0, 2, 3, 1)), c(ROIS), 2, 0.5, 3, "NHWC"),
+     ops.roi_align(t(IMG), t(ROIS), 2, 0.5, 3).numpy().transpose(0, 2, 3, 1)),
+    (relay.vision.roi_pool(c(IMG), c(ROIS), (2, 2), 0.5), ops.roi_pool(t(IMG), t(ROIS), 2, 0.5).numpy()),
+    (relay.vision.yolo_reorg(c(floats(1, 4, 4, 4) * 0 + 3), 2), np.full((1, 16, 2, 2), 3)),
+    (relay.vision.get_valid_counts(c(np.array([[[0, 0.2, 7], [1, 0.9, 8]]], "float32")), 0.5)[1], [[[1, 0.9, 8], [-1, -1, -1]]]),
+    (relay.vision.multibox_prior(c(IMG[:, :, :1, :1]), (0.5,), (1, 4), clip=True), [[[0.25, 0.25, 0.75, 0.75], [0, 0.375, 1, 0.625]]]),
     (relay.image.dilation2d(c(IMG), c(np.zeros((2, 2, 2), "float32"))), F.max_pool2d(t(IMG), 2, 1).numpy()),
 ]
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from whole_networks import error, outputs
 
 from helpers import in_turn
-from nestsmith import relay
+from nestsmith import ir, relay
 from nestsmith.error import ImportMismatch, OpNotImplemented
 
 from_pytorch = relay.frontend.from_pytorch
@@ -228,6 +228,42 @@ def test_traced_functions():
     assert error(outputs(mod, params, (x,)), [x.numpy()]) == 0
     _, params = from_pytorch(torch.jit.trace(net(), images(1, 3, 8, 8)), [("x", (1, 3, 8, 8))], use_parser_friendly_name=True)
     assert all("." not in name for name in params) and len(params) > 2
+
+
+class Gate(nn.Module):
+    def forward(self, x, h):
+        return torch.tanh(x + h) if bool(x.sum() > 100) else torch.tanh(x - h)
+
+
+class Loop(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = torch.jit.trace(Gate(), (torch.rand(3, 4), torch.rand(3, 4)))
+
+    def forward(self, xs):
+        h = torch.zeros(3, 4)
+        for i in range(xs.size(0)):
+            h = self.cell(xs[i], h)
+        return h
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_scripts(tmp_path):
+    """With a loop around a traced cell; with a result that is known; its graph as a file."""
+    x, script = torch.rand(2, 3, 4), torch.jit.script(Loop().eval())
+    mods = [from_pytorch(script, [("x", (2, 3, 4))], export_renamed_c_graph_path=str(tmp_path / "graphs")) for _ in range(2)]
+    ir.assert_structural_equal(mods[0][0], mods[1][0])
+    assert error(outputs(*mods[0], (x,)), [script(x).numpy()]) < 1e-5
+    file = next((tmp_path / "graphs").iterdir())
+    assert file.name.startswith("tvm_exported_c_graph_") and "%prim::Loop_0" in file.read_text()
+
+    class Fraction(nn.Module):
+        def forward(self, x):
+            return torch.is_floating_point(x)
+
+    for dtype, want in (("float32", True), ("int8", False)):
+        mod, params = from_pytorch(torch.jit.script(Fraction()), [("x", ((2,), dtype))])
+        assert outputs(mod, params, (torch.zeros(2, dtype=getattr(torch, dtype)),))[0] == want
 
 
 def test_converters_in_the_form_of_lists():

@@ -283,13 +283,17 @@ def test_regions():
     rows = [
         lambda s, x, b, at, o, m: ops.roi_align(x, at, (3, 2), 0.5, 2, True),
         lambda s, x, b, at, o, m: ops.roi_align(x[:1], [b], 3, 0.4, 3, False),
+        lambda s, x, b, at, o, m: ops.roi_align(x, at, (3, 2), 0.25),
         lambda s, x, b, at, o, m: ops.deform_conv2d(x, o, weight, torch.arange(6.0), (2, 1), (1, 2), (1, 2), m),
     ]
     inputs = (images, boxes, at, beside, count)
     want, mod, params = imported(rows, inputs)
     compare(computed(mod, params, [x.numpy() for x in inputs]), want)
     with pytest.raises(OpNotImplemented, match="give a sampling_ratio above 0"):
-        imported([lambda s, x, b: ops.roi_align(x, [b], 3, 0.4)], (images[:1], boxes))
+        imported([lambda s, x, b: ops.roi_align(x, [b], 3, 0.4, -1, True)], (images[:1], boxes))
+    want, mod, params = imported([lambda s, x, b: ops.roi_align(x, [b], 3, 1.0)], (images[:1], boxes))
+    with pytest.raises(RuntimeError, match="roi_align"):
+        computed(mod, params, [images[:1].numpy(), boxes.numpy()])  # a box that is larger than the map
     with pytest.raises(OpNotImplemented, match="depends on the data"):
         imported([lambda s, b: ops.nms(b, b[:, 0], 0.5)], (boxes,))
 

@@ -9,7 +9,7 @@ from . import expr, frontend, op, testing, transform, ty
 from .expr import *  # noqa: F401,F403
 from .module import IRModule
 from .op import *  # noqa: F401,F403
-from .op import annotation, image, nn, random
+from .op import annotation, image, nn, random, vision
 from .passes import PassContext as build_config  # noqa: F401  its name before 0.6
 from .span import SequentialSpan, SourceName, Span
 from .ty import (

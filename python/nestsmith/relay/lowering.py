@@ -97,7 +97,8 @@ def _apply(call, inputs, target, instead=None):
     except ValueError as err:
         raise NotLowerable(f"operator {call.op_name}: {err}") from err
     layout = a.get("data_layout") or a.get("layout")
-    if a.get("out_layout") and a.out_layout != layout and call.op_name != "nn.contrib_conv2d_NCHWc":  # that sees to it itself
+    alpha = f"{layout}{a.get('out_layout')}{a.get('kernel_layout')}".isalpha()  # convolutions of blocks see to it themselves
+    if a.get("out_layout") and a.out_layout != layout and (alpha or "kernel_layout" not in a):
         out = relayout(out, layout, a.out_layout)
     t = call.checked_type
     want = [(f.shape, f.dtype) for f in (t.fields if isinstance(t, TupleType) else [t])]

@@ -278,7 +278,7 @@ def trilu(data, k, upper):
     return util.c_compute(data.shape, f, "trilu", util.INJECTIVE)
 
 
-def _slice_numbers(t, n, what):
+def _slice_numbers(t, what):
     """Numbers of a slice per dimension: expressions from a tensor, or constants."""
     if isinstance(t, te.Tensor):
         return [t(k).astype("int32") for k in range(util.as_const_int(t.shape[0], what))]
@@ -287,10 +287,9 @@ def _slice_numbers(t, n, what):
 
 def strided_set(a, v, begin, end, strides=None):
     """``a`` with the elements of a slice set to those of ``v``; ``begin``, ``end`` and ``strides`` are tensors or lists of integers."""
-    n = len(a.shape)
-    b, e = _slice_numbers(begin, n, "begin"), _slice_numbers(end, n, "end")
-    s = [tir.const(1)] * len(b) if strides is None else _slice_numbers(strides, n, "strides")
-    s += [tir.const(1)] * (len(b) - len(s))
+    b, e, s = (_slice_numbers([] if t is None else t, what) for t, what in ((begin, "begin"), (end, "end"), (strides, "strides")))
+    n = max(len(b), len(e))
+    b, e, s = b + [tir.const(0)] * (n - len(b)), e + [tir.const(2**31 - 1)] * (n - len(e)), s + [tir.const(1)] * (n - len(s))
 
     def inside(i, d):
         size = a.shape[d]
@@ -302,8 +301,8 @@ def strided_set(a, v, begin, end, strides=None):
         return hit, te.max(te.min(te.truncdiv(te.max(away, 0), step), v.shape[d] - 1), 0)
 
     def f(*ax):
-        found = [inside(i, d) for d, i in enumerate(ax[: len(b)])]
-        return te.if_then_else(te.all(*[h for h, _ in found]), v(*[p for _, p in found], *ax[len(b) :]), a(*ax))
+        found = [inside(i, d) for d, i in enumerate(ax[:n])]
+        return te.if_then_else(te.all(*[h for h, _ in found]), v(*[p for _, p in found], *ax[n:]), a(*ax))
 
     return util.c_compute(a.shape, f, "T_strided_set", util.INJECTIVE)
 

@@ -275,7 +275,7 @@ def mirrored(x, before, after, mode, name):
 
 
 def pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad", pad_mode="constant"):
-    """``x`` surrounded by a value; each side is tested only if it is padded. ``pad_value``: number or rank-0 tensor.
+    """``x`` surrounded by a value; each side is tested only if it is padded. ``pad_value``: number or tensor of one element.
     ``pad_mode`` ``"edge"`` and ``"reflect"`` take the elements of ``x`` instead, as NumPy does."""
     n = len(x.shape)
     before = util.tuple_of(pad_before, n, "pad_before")
@@ -294,7 +294,7 @@ def pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad", pad_mode="co
             idx.append(i - b)
             if a:
                 cond.append(i < s + b)
-        value = pad_value() if isinstance(pad_value, te.Tensor) else pad_value
+        value = pad_value(*[0] * len(pad_value.shape)) if isinstance(pad_value, te.Tensor) else pad_value
         if not isinstance(value, tir.Expr):
             value = tir.const(value, x.dtype)
         return te.if_then_else(util.all_of(cond), x(*idx), value) if cond else x(*idx)

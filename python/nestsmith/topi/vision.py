@@ -6,13 +6,14 @@ Signatures::
     roi_pool_nchw(data, rois, pooled_size, spatial_scale)                      pool_max
     roi_align_nchw / roi_align_nhwc(data, rois, pooled_size, spatial_scale, mode=b"avg", sample_ratio=-1)   roi_align
     get_valid_counts(data, score_threshold, id_index, score_index)             -> [counts, boxes, positions]
+    multibox_prior(data, sizes=(1,), ratios=(1,), steps=(-1, -1), offsets=(0.5, 0.5), clip=False)           multibox_prior
 """
 
 from .. import te, tir
 from .image import bilinear
 from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, position, tuple_of
 
-__all__ = ["get_valid_counts", "reorg", "roi_align_nchw", "roi_align_nhwc", "roi_pool_nchw"]
+__all__ = ["get_valid_counts", "multibox_prior", "reorg", "roi_align_nchw", "roi_align_nhwc", "roi_pool_nchw"]
 
 
 def reorg(data, stride):
@@ -52,7 +53,7 @@ def roi_pool_nchw(data, rois, pooled_size, spatial_scale):
     ph, pw = tuple_of(pooled_size, 2, "pooled_size")
 
     def cell(low, high, i, parts, size):
-        begin, end = (te.round(v * tir.const(spatial_scale, dtype)).astype("int32") for v in (low, high))
+        begin, end = (te.floor(v * tir.const(spatial_scale, dtype) + tir.const(0.5, dtype)).astype("int32") for v in (low, high))
         step = te.max(end - begin + 1, 1).astype(dtype) / tir.const(parts, dtype)
         first = te.floor(i.astype(dtype) * step).astype("int32") + begin
         last = te.ceil((i + 1).astype(dtype) * step).astype("int32") + begin
@@ -66,7 +67,8 @@ def roi_pool_nchw(data, rois, pooled_size, spatial_scale):
     def largest(i, c, y, x):
         (y0, y1), (x0, x1) = bounds(i, y, x)
         inside = te.all(rh >= y0, rh < y1, rw >= x0, rw < x1)
-        return te.max(te.if_then_else(inside, data(rois(i, 0).astype("int32"), c, rh, rw), tir.min_value(data.dtype)), axis=[rh, rw])
+        batch = tir.check_index(rois(i, 0).astype("int32"), data.shape[0])
+        return te.max(te.if_then_else(inside, data(batch, c, rh, rw), tir.min_value(data.dtype)), axis=[rh, rw])
 
     shape = (rois.shape[0], channels, ph, pw)
     most = te.compute(shape, largest, name="pool_max", tag="roi_pool_max")
@@ -92,7 +94,7 @@ def _roi_align(data, rois, pooled_size, spatial_scale, mode, sample_ratio, layou
     def side(low, high, parts, most):
         begin, end = (v * tir.const(spatial_scale, dtype) for v in (low, high))
         step = te.max(end - begin, tir.const(1.0, dtype)) / tir.const(parts, dtype)
-        count = tir.const(lanes, "int32") if lanes > 0 else te.ceil(step).astype("int32")
+        count = tir.const(lanes, "int32") if lanes > 0 else tir.check_index(te.ceil(step).astype("int32") - 1, most) + 1
         return begin, step, count
 
     def value(i, c, y, x):
@@ -102,7 +104,7 @@ def _roi_align(data, rois, pooled_size, spatial_scale, mode, sample_ratio, layou
         at_x = x0 + x.astype(dtype) * sx + (rw.var.astype(dtype) + half) * sx / nx.astype(dtype)
         outside = te.any(at_y < tir.const(-1.0, dtype), at_x < tir.const(-1.0, dtype), at_y > height, at_x > width)
         at_y, at_x = (te.max(tir.const(0.0, dtype), v) for v in (at_y, at_x))
-        batch = rois(i, 0).astype("int32")
+        batch = tir.check_index(rois(i, 0).astype("int32"), data.shape[0])
         read = (lambda r, q: data(batch, c, r, q)) if nchw else (lambda r, q: data(batch, r, q, c))
         v = tir.Select(outside, tir.const(0.0, data.dtype), bilinear(read, at_y, at_x, height, width).astype(data.dtype))
         within = te.all(rh < ny, rw < nx)
@@ -117,7 +119,9 @@ def _roi_align(data, rois, pooled_size, spatial_scale, mode, sample_ratio, layou
 
 
 def roi_align_nchw(data, rois, pooled_size, spatial_scale, mode, sample_ratio=-1):
-    """The average (or largest) of bilinear samples in each of the cells that a region is divided into (K. He et al., Mask R-CNN, 2017)."""
+    """The average (or largest) of bilinear samples in each of the cells that a region is divided into (K. He et al., Mask R-CNN, 2017):
+    ``sample_ratio`` of them per cell and axis; below 1, the size of a cell. A region that is larger than the map then ends the run with an
+    error, and so does a batch that is not there."""
     return _roi_align(data, rois, pooled_size, spatial_scale, mode, sample_ratio, "NCHW")
 
 
@@ -156,3 +160,26 @@ def get_valid_counts(data, score_threshold, id_index, score_index):
         "valid_boxes", INJECTIVE,
     )  # fmt: skip
     return [count, boxes, at]
+
+
+def multibox_prior(data, sizes=(1,), ratios=(1,), steps=(-1, -1), offsets=(0.5, 0.5), clip=False):
+    """Boxes (x0, y0, x1, y1) around the elements of a map [N, C, H, W], in parts of the image (W. Liu et al., SSD, 2016): of each size, and
+    of the first size with each ratio but the first."""
+    height, width = (as_const_int(d) for d in data.shape[2:])
+    sides = [(s, s) for s in sizes] + [(sizes[0] * r**0.5, sizes[0] / r**0.5) for r in ratios[1:]]
+    n, dtype = len(sides), data.dtype
+    step = [s if s > 0 else 1.0 / d for s, d in zip(steps, (height, width))]
+
+    def f(b, k, corner):
+        place, kind = te.indexdiv(k, n), te.indexmod(k, n)
+        at_y, at_x = te.indexdiv(place, width), te.indexmod(place, width)
+        half = tir.const(0.0, dtype)
+        for j, (w, h) in enumerate(sides):
+            across = tir.EQ(te.indexmod(corner, 2), 0)
+            half = tir.Select(tir.EQ(kind, j), tir.Select(across, tir.const(w * height / width / 2, dtype), tir.const(h / 2, dtype)), half)
+        y, x = ((v.astype(dtype) + tir.const(o, dtype)) * tir.const(s, dtype) for v, o, s in zip((at_y, at_x), offsets, step))
+        centre = tir.Select(tir.EQ(te.indexmod(corner, 2), 0), x, y)
+        value = tir.Select(corner < 2, centre - half, centre + half)
+        return te.max(te.min(value, tir.const(1.0, dtype)), tir.const(0.0, dtype)) if clip else value
+
+    return te.compute((1, height * width * n, 4), f, name="multibox_prior", tag=INJECTIVE)

@@ -4,15 +4,18 @@ What is read is an exported program (``torch.export``) as PyTorch's own operator
 as long as it depends on constants alone, and then PyTorch computes it; from where data of the model come in it is an expression.
 """
 
+import collections
 import io
 import operator
+import pathlib
 import re
+import time
 
 import numpy as np
 
 from ...error import OpNotImplemented
 from .. import budget
-from ..expr import Expr, Function, Tuple, TupleWrapper, Var, bind, free_vars, var
+from ..expr import Expr, Function, Tuple, TupleWrapper, Var, bind, const, free_vars, var
 from ..infer import infer_type
 from ..module import IRModule
 from . import torch_caches
@@ -38,7 +41,8 @@ _WITHOUT_MEANING = {"layout", "device", "pin_memory", "memory_format", "generato
 
 
 def from_pytorch(script_module, input_infos=None, custom_convert_map=None, default_dtype="float32",
-                 use_parser_friendly_name=False, *, example_inputs=None, freeze_params=False, check=False, limits=None):  # fmt: skip
+                 use_parser_friendly_name=False, *, export_renamed_c_graph_path=None, example_inputs=None,
+                 freeze_params=False, check=False, limits=None):  # fmt: skip
     """A network from a model of PyTorch.
 
     Parameters
@@ -58,6 +62,8 @@ def from_pytorch(script_module, input_infos=None, custom_convert_map=None, defau
         Element type of inputs for which `input_infos` gives none, and a traced script does not know it either.
     use_parser_friendly_name : bool
         Names of variables have underscores instead of points, colons and slashes, so that :func:`relay.parse` reads their text.
+    export_renamed_c_graph_path : str, optional
+        A folder for a file with the graph of a script, in which results have the names of their operators and numbers.
     example_inputs : tuple of torch.Tensor, optional
         Arguments for ``forward``, instead of ones made by `input_infos`. Needed by models whose control flow looks at values.
     freeze_params : bool
@@ -88,6 +94,8 @@ def from_pytorch(script_module, input_infos=None, custom_convert_map=None, defau
     is_script = isinstance(script_module, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
     infos = _infos(input_infos, _types_of_script(torch, script_module) if is_script else [], default_dtype)
     if is_script:
+        if export_renamed_c_graph_path:
+            _write_graph(script_module, pathlib.Path(export_renamed_c_graph_path))
         if _has_modes(torch, script_module):
             _evaluating(script_module)
         if not infos and input_infos is not None:
@@ -150,6 +158,17 @@ def _has_modes(torch, model):
     if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.TopLevelTracedModule):
         return False
     return any(word in str(model.inlined_graph) for word in ("dropout", "_norm", "rrelu"))
+
+
+def _write_graph(model, folder):
+    """The graph of a script as text, its results named by operator: ``%aten::relu_0``."""
+    graph, counts = model.inlined_graph.copy(), collections.Counter()
+    for node in graph.nodes():
+        for result in node.outputs():
+            result.setDebugName(f"{node.kind()}_{counts[node.kind()]}")
+            counts[node.kind()] += 1
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"tvm_exported_c_graph_{time.strftime('%m_%d_%Y_%H_%M_%S')}.txt").write_text(str(graph))
 
 
 def _types_of_script(torch, model):
@@ -269,7 +288,7 @@ def _script_program(torch, model, examples):
 
         around = Function().eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.jit.optimized_execution(False):  # whose passes compare values of constants
             return without_prefix(torch.export.export(around, examples, strict=False), "script.")
     except Exception:  # of many kinds; the ONNX exporter may know it
         return None
@@ -447,11 +466,13 @@ def _prepared(torch, program, table):
     missing = None
     while missing != (now := {n.target for n in _unknown(program, table)}) and now:
         missing = now
-        parts = {t: d for t, d in decompositions(torch).items() if t in missing}
-        try:
-            program = program.run_decompositions(parts)
-        except Exception:  # of many kinds: PyTorch cannot take them apart without data, so that they are named as missing
-            break
+        for more in (True, False):  # with the operators that they are made of in turn, as each run takes a third of a second
+            parts = {t: d for t, d in decompositions(torch, now).items() if t in now or (more and not has_converter(t, table))}
+            try:
+                program = program.run_decompositions(parts)
+                break
+            except Exception:  # of many kinds: PyTorch cannot take them apart without data, so that they are named as missing
+                continue
     return program
 
 
@@ -529,6 +550,7 @@ class Program:
         chosen = [o for o, s in made if s.kind in (kinds.USER_OUTPUT, kinds.LOSS_OUTPUT)]
         chosen += [o for o, s in made if s in self.changes] + [o for o, s in made if writes and s in self.writes]
         self.outputs = [self.expression(o) for o in chosen if isinstance(o, (Expr, self.torch.Tensor))]
+        self.outputs = self.outputs or [const(o) for o in chosen if isinstance(o, (bool, int, float))]
         if not self.outputs:
             raise ValueError("the model returns no tensors")
         return self._module(self.outputs)

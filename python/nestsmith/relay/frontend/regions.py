@@ -38,6 +38,9 @@ def _ends(p, extent):
 def roi_align(x, boxes, batch, scale, pooled, ratio, aligned, most=False):
     """Means (`most`: maxima) of samples in `pooled` bins of each box (K, 4) of an image, which `batch` (K,) names."""
     n, channels, height, width = shape_of(x)
+    if ratio <= 0 and not aligned:
+        rois = relay.concatenate([relay.expand_dims(c.as_dtype(batch, dtype_of(boxes)), 1), boxes], 1)
+        return relay.vision.roi_align(x, rois, pooled, scale, ratio, mode="max" if most else "avg")
     if ratio <= 0:
         raise OpNotImplemented("the number of samples follows from the size of each box; give a sampling_ratio above 0, torchvision's models have 2")
     shift, sides = 0.5 if aligned else 0.0, []

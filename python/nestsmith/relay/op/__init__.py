@@ -19,6 +19,7 @@ from . import (
     repetition,
     tensor,
     transform,
+    vision,
 )
 from .blocks import *  # noqa: F401,F403
 from .lookup import *  # noqa: F401,F403
@@ -38,6 +39,6 @@ if typing.TYPE_CHECKING:
 
 
 _BUILDERS = (op, more, tensor, transform, pieces, lookup, repetition, blocks, order, reduce)
-__all__ = ["Op", "get", "names", "nn", "image", *(name for module in _BUILDERS for name in module.__all__)]
+__all__ = ["Op", "get", "names", "nn", "image", "vision", *(name for module in _BUILDERS for name in module.__all__)]
 
 above.op = sys.modules[__name__]

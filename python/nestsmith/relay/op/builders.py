@@ -11,6 +11,7 @@ __all__ = ["builder_of", "default_attrs", "make_call"]
 
 _NAMES = {"nn.contrib_conv2d_NCHWc": "nn.contrib_conv2d_nchwc", "contrib_reverse_reshape": "reverse_reshape"}
 _SEVERAL = {"variance"}  # whose builders make several calls: all attributes are printed
+_SAID = {"pool_size"}  # printed always
 
 
 @functools.cache
@@ -42,7 +43,8 @@ def default_attrs(call):
     if not call.op_name:
         return set()
     defaults = _signature(call.op_name)
-    return {k for k, v in call.attrs.items() if k in defaults and type(_plain(v)) is type(_plain(defaults[k])) and _plain(v) == _plain(defaults[k])}
+    same = lambda a, b: type(a) is type(b) and a == b  # noqa: E731
+    return {k for k, v in call.attrs.items() if k in defaults and k not in _SAID and same(_plain(v), _plain(defaults[k]))}
 
 
 def make_call(name, args, attrs, span=None):
@@ -50,8 +52,9 @@ def make_call(name, args, attrs, span=None):
     builder, made = builder_of(name), None
     if builder is not None:
         known = inspect.signature(builder).parameters
+        free = [n for n in known if n not in attrs]  # an attribute may stand before an argument: pad_width, pad_value
         try:
-            made = builder(*args, **{k: v for k, v in attrs.items() if k in known})
+            made = builder(**dict(zip(free, args, strict=False)), **{k: v for k, v in attrs.items() if k in known})
         except (TypeError, ValueError, AttributeError):  # of arguments without types, of parameters that have other names
             made = None
         made = made.astuple() if isinstance(made, TupleWrapper) else made

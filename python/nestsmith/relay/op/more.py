@@ -232,7 +232,7 @@ def matrix_set_diag(data, diagonal, k=0, align="RIGHT_LEFT"):
 def strided_set(data, v, begin, end, strides=None):
     """`data` with the elements of a slice set to those of `v`; `begin`, `end` and `strides` are tensors or lists."""
     begin, end = (x if isinstance(x, Expr) else const(list(x)) for x in (begin, end))
-    steps = const([1] * begin.checked_type.shape[0]) if strides is None else strides if isinstance(strides, Expr) else const(list(strides))
+    steps = strides if isinstance(strides, Expr) else const(list(strides or [1] * begin.checked_type.shape[0]))
     return call("strided_set", [data, v, begin, end, steps])
 
 

@@ -2,9 +2,9 @@
 
 from ... import te, tir
 from ..transform import concatenate, pad, reshape, strided_slice, transpose
-from ..util import INJECTIVE, as_const_int, get_const_tuple, normal_axis, prod, tuple_of
+from ..util import INJECTIVE, as_const_int, get_const_tuple, get_pads, normal_axis, prod, tuple_of
 
-__all__ = ["batch_to_space_nd", "dilate", "fifo_buffer", "space_to_batch_nd"]
+__all__ = ["batch_to_space_nd", "correlation_nchw", "dilate", "fifo_buffer", "space_to_batch_nd"]
 
 
 def dilate(data, strides, dilation_value=0.0, name="DilatedInput"):
@@ -61,3 +61,25 @@ def fifo_buffer(data, buffer, axis):
     joined = concatenate([buffer, data], a)
     return te.compute(buffer.shape, lambda *ax: joined(*ax[:a], ax[a] + new, *ax[a + 1 :]), name="new_buffer",
                       tag=INJECTIVE)  # fmt: skip
+
+
+def correlation_nchw(data1, data2, kernel_size, max_displacement, stride1, stride2, padding, is_multiply):
+    """How alike the patches of two maps [N, C, H, W] are (P. Fischer et al., FlowNet, 2015): for each displacement, up to
+    ``max_displacement`` in steps of ``stride2``, the mean over channels and patch of products (else of absolute differences)."""
+    n, channels, *_ = data1.shape
+    before, after = get_pads(padding, (kernel_size,) * 2)
+    a, b = (pad(x, (0, 0, *before), (0, 0, *after), name=f"pad_{k}") for k, x in enumerate((data1, data2)))
+    radius = max_displacement // stride2
+    side, border = 2 * radius + 1, max_displacement + (kernel_size - 1) // 2
+    size = [-(-(d - 2 * border) // stride1) for d in a.shape[2:]]
+    c, ky, kx = (te.reduce_axis((0, d), i) for d, i in ((channels, "rc"), (kernel_size, "ry"), (kernel_size, "rx")))
+    combine = (lambda p, q: p * q) if is_multiply else (lambda p, q: te.abs(p - q))
+
+    def f(i, q, y, x):
+        dy, dx = (te.indexdiv(q, side) - radius) * stride2, (te.indexmod(q, side) - radius) * stride2
+        y1, x1 = y * stride1 + max_displacement + ky, x * stride1 + max_displacement + kx
+        return te.sum(combine(a(i, c, y1, x1), b(i, c, y1 + dy, x1 + dx)), axis=[c, ky, kx])
+
+    total = te.compute((n, side * side, *size), f, name="correlation_sum", tag="comm_reduce")
+    count = tir.const(float(kernel_size * kernel_size * as_const_int(channels)), data1.dtype)
+    return te.compute(total.shape, lambda *ax: total(*ax) / count, name="correlation", tag="correlation_nchw")

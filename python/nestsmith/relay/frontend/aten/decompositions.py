@@ -1,12 +1,19 @@
 """Operators that are made of others: PyTorch's decompositions, and those that it lacks."""
 
+import functools
+
 __all__ = ["decompositions"]
 
 
-def decompositions(torch):
-    """{operator: function that computes it by others}"""
+@functools.cache
+def _table(torch, others):
     ours = {torch.ops.aten._native_multi_head_attention.default: _attention, torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer}
     return {**torch._decomp.decomposition_table, **torch.export.default_decompositions(), **ours}
+
+
+def decompositions(torch, missing):
+    """{operator: function that computes it by others}; what is `missing` may have been registered since the last call."""
+    return _table(torch, frozenset(t for t in missing if getattr(t, "namespace", "aten") != "aten"))
 
 
 def _attention(query, key, value, embed_dim, num_head, qkv_weight, qkv_bias, proj_weight, proj_bias, mask=None,

@@ -82,9 +82,9 @@ _KERNEL = {
 
 def is_depthwise(e):
     """Whether a convolution has one group per channel of the data."""
-    a, w = e.attrs, e.args[1].checked_type.shape
-    channels = layout_shape(e.args[0].checked_type.shape, parse_layout(a.data_layout), [("C", 0)])[0]
-    return a.groups > 1 and a.groups == channels == w[a.kernel_layout.index("O")]
+    a, at = e.attrs, ((e.attrs.data_layout, "C"), (e.attrs.kernel_layout, "O"))
+    channels, out = (layout_shape(x.checked_type.shape, parse_layout(v), [(c, 0)])[0] for x, (v, c) in zip(e.args, at))
+    return a.groups > 1 and a.groups == channels == out
 
 
 def layout_rule(e, has, want):
@@ -121,12 +121,28 @@ def _conv(dims, name, inputs, window, layouts, out_dtype, **more):
                 **dict(zip(("data_layout", "kernel_layout", "out_layout"), layouts)), out_dtype=out_dtype, **more)  # fmt: skip
 
 
-def _blocked_infer(attrs, types):
-    """Of a 2-D convolution with blocks of channels innermost."""
-    data, plain = tensor(types, 0), parse_layout("NCHW")
-    as_plain = TensorType(layout_shape(data.shape, parse_layout(attrs.data_layout), plain), data.dtype)
-    out = _conv_infer(2)(attrs.with_(data_layout="NCHW", out_layout=""), [as_plain, tensor(types, 1)])
-    return TensorType(layout_shape(out.shape, plain, parse_layout(attrs.out_layout)), out.dtype)
+def _majors(layout):
+    """A layout without blocks: NCHW of NCHW16c."""
+    return "".join(axis for axis, block in parse_layout(layout) if not block)
+
+
+def _any_layout(dims):
+    """The type of a convolution whose layouts may have blocks."""
+    rule, names = _conv_infer(dims), ("data_layout", "kernel_layout", "out_layout")
+
+    def infer(attrs, types):
+        layouts = [attrs.data_layout, attrs.kernel_layout, attrs.out_layout or attrs.data_layout]
+        plain = [_majors(v) for v in layouts]
+        if plain == layouts:
+            return rule(attrs, types)
+        (data, d), (kernel, k), (out, o) = ((parse_layout(v), parse_layout(p)) for v, p in zip(layouts, plain))
+        unblocked = [t and TensorType(layout_shape(t.shape, has, want), t.dtype) for t, has, want in zip(types, (data, kernel), (d, k))]
+        made = rule(attrs.with_(**dict(zip(names, plain))), unblocked)
+        if types[1] is None:
+            types[1] = TensorType(layout_shape(unblocked[1].shape, k, kernel), unblocked[1].dtype)
+        return TensorType(layout_shape(made.shape, o, out), made.dtype)
+
+    return infer
 
 
 def _is_pointwise(call):
@@ -145,7 +161,22 @@ def _transformed_in_task(call, target):
     return winograd_tile(call, target, config) is not None
 
 
+def _blocked_loops(a, x, c):
+    """Of data, weight or result in blocks of channels (NCHW16c): what AlterOpLayout makes for templates."""
+    out_layout = a.out_layout or a.data_layout
+    plain = _majors(a.data_layout), _majors(a.kernel_layout)
+    x = [relayout(t, has, want) for t, has, want in zip(x, (a.data_layout, a.kernel_layout), plain)]
+    window, dtype = (list(a.strides), list(a.padding), list(a.dilation)), c.checked_type.dtype
+    if is_depthwise(c) and plain == ("NCHW", "OIHW"):
+        out = topi.nn.depthwise_conv2d_nchw(*x, *window, dtype)
+    else:
+        out = topi.nn.conv(*x, *window, a.groups, *plain, dtype)
+    return relayout(out, plain[0], out_layout)
+
+
 def _conv2d_loops(a, x, c, target):
+    if not (a.data_layout + a.kernel_layout + a.out_layout).isalpha():
+        return _blocked_loops(a, x, c)
     data, weight = x
     strides, padding, dilation = list(a.strides), list(a.padding), list(a.dilation)
     dtype = c.checked_type.dtype
@@ -173,26 +204,17 @@ def _convolved(a, x, c):
 
 
 def _conv_loops(a, x, c, target):
+    if not (a.data_layout + a.kernel_layout + a.out_layout).isalpha():
+        return _blocked_loops(a, x, c)
     return topi.nn.conv(*_convolved(a, x, c))
 
 
 for _d in (1, 2, 3):
-    register(f"nn.conv{_d}d", ANCHOR, _conv_infer(_d), layout=layout_rule, colour=ALWAYS,
+    register(f"nn.conv{_d}d", ANCHOR, _any_layout(_d), layout=layout_rule, colour=ALWAYS,
              loops=_conv2d_loops if _d == 2 else _conv_loops, ranked=True)  # fmt: skip
 
 
-# Data and result in NCHW or in blocks of channels (NCHW16c), the weight in OIHW: what AlterOpLayout makes for templates.
-def _conv2d_blocked_loops(a, x, c, target):
-    data = relayout(x[0], a.data_layout, "NCHW")
-    window, dtype = (list(a.strides), list(a.padding), list(a.dilation)), c.checked_type.dtype
-    if is_depthwise(c):
-        out = topi.nn.depthwise_conv2d_nchw(data, x[1], *window, dtype)
-    else:
-        out = topi.nn.conv(data, x[1], *window, a.groups, "NCHW", "OIHW", dtype)
-    return relayout(out, "NCHW", a.out_layout)
-
-
-register("nn.contrib_conv2d_NCHWc", ANCHOR, _blocked_infer, colour=ALWAYS, loops=_conv2d_blocked_loops)
+register("nn.contrib_conv2d_NCHWc", ANCHOR, _any_layout(2), colour=ALWAYS, loops=_conv2d_loops)
 
 
 def _conv2d_transpose_loops(a, x, c, target):

@@ -8,10 +8,10 @@ from ..tensor import divide, log, multiply, negative
 from .convolution import _conv, _conv_infer, _convolved
 from .pool import pool_axes
 from .shape import scaled_infer
-from .util import per_axis
+from .util import paddings, per_axis
 
-__all__ = ["batch_to_space_nd", "conv1d_transpose", "conv3d_transpose", "cross_entropy", "cross_entropy_with_logits",
-           "dilate", "dropout_raw", "fifo_buffer", "get_pad_tuple1d", "get_pad_tuple2d", "get_pad_tuple3d", "nll_loss",
+__all__ = ["batch_to_space_nd", "conv1d_transpose", "conv3d_transpose", "correlation", "cross_entropy",
+           "cross_entropy_with_logits", "dilate", "dropout_raw", "fifo_buffer", "get_pad_tuple1d", "get_pad_tuple2d", "get_pad_tuple3d", "nll_loss",
            "space_to_batch_nd", "upsampling3d"]  # fmt: skip
 
 # ---- losses ----
@@ -138,6 +138,21 @@ def batch_to_space_nd(data, block_shape, crops):
 def fifo_buffer(data, buffer, axis):
     """`buffer` shifted by the extent of `data` along `axis`, with `data` at the end."""
     return call("nn.fifo_buffer", [data, buffer], axis=int(axis))
+
+
+def _correlated(a, x):
+    return topi.nn.correlation_nchw(*x, a.kernel_size, a.max_displacement, a.stride1, a.stride2, list(a.padding), a.is_multiply)
+
+
+derive("nn.correlation", _correlated, OPAQUE)
+
+
+def correlation(data1, data2, kernel_size, max_displacement, stride1, stride2, padding, is_multiply, layout="NCHW"):
+    """How alike patches of two maps are, per displacement: see :func:`nestsmith.topi.nn.correlation_nchw`."""
+    check.one_of_names("layout", layout, ("NCHW",))
+    numbers = {"kernel_size": kernel_size, "max_displacement": max_displacement, "stride1": stride1, "stride2": stride2}
+    more = {k: check.integer(k, v, 0 if k == "max_displacement" else 1) for k, v in numbers.items()}
+    return call("nn.correlation", [data1, data2], **more, padding=paddings(padding, 2), is_multiply=bool(is_multiply), layout=layout)
 
 
 def _pad_tuple(dims):
