@@ -215,7 +215,13 @@ static PyObject *json_call(const char *name, PyObject *arg) {
   PY_DROP(fn, mod);
   return r;
 }
+static PyObject *literal(PyObject *number) { /* takes it over */
+  PyObject *r = number ? py_call1((PyObject *)PyIntImm_Type, number) : NULL;
+  Py_XDECREF(number);
+  return r;
+}
 static PyObject *as_tuples(PyObject *o) { /* takes it over */
+  if (o && PyLong_CheckExact(o)) return literal(o);
   if (!o || !PyList_Check(o)) return o;
   PyObject *t = PyTuple_New(PyList_Size(o));
   for (Py_ssize_t i = 0; t && i < PyTuple_Size(t); i++) py_put(&t, i, as_tuples(Py_NewRef(PyList_GetItem(o, i))));
@@ -229,7 +235,7 @@ static PyObject *attr_value(const TeAttr *a) {
     return as_tuples(v);
   }
   switch (a->kind) {
-  case TA_INT: return PyLong_FromLongLong(a->i);
+  case TA_INT: return literal(PyLong_FromLongLong(a->i));
   case TA_FLOAT: return PyFloat_FromDouble(a->f);
   case TA_STR: return PyUnicode_FromString(a->s);
   case TA_TENSORS: return py_list(FIELD_TENSOR, a->n, a->tensors);
@@ -237,8 +243,19 @@ static PyObject *attr_value(const TeAttr *a) {
   }
   return py_list(FIELD_TEXT, a->n, a->strs);
 }
+/* Attributes of an operation: a dict whose text is JSON, as TVM's. */
+static PyTypeObject *dict_type = &PyDict_Type, *attrs_type;
+static PyObject *attrs_new(PyTypeObject *t, PyObject *args, PyObject *kw) {
+  return ((newfunc)(uintptr_t)PyType_GetSlot(&PyDict_Type, Py_tp_new))(t, args, kw);
+}
+static PyObject *attrs_str(PyObject *o) {
+  PyObject *s = json_call("dumps", o);
+  if (s || !PyErr_ExceptionMatches(PyExc_TypeError)) return s;
+  PyErr_Clear(); /* tensors have no such text */
+  return PyObject_Repr(o);
+}
 static PyObject *attrs_of(const TeOp *op) {
-  PyObject *d = PyDict_New();
+  PyObject *d = PyObject_CallFunction((PyObject *)attrs_type, NULL);
   for (int i = 0; d && i < op->n_attr; i++) py_put_key(&d, op->attr[i].key, attr_value(&op->attr[i]));
   return d;
 }
@@ -330,15 +347,21 @@ static bool nested(PyObject *v) {
   }
   return false;
 }
-/* Attribute values: int, float, str, list of str, list of tensors, tuples of numbers, texts, None and such tuples. Temporary
- * memory goes into `keep` (a list of objects that own it). */
+static bool numbers(PyObject *v) { /* whether it is a list of them, one at least */
+  bool all = PyList_Check(v) && PyList_Size(v) > 0;
+  for (Py_ssize_t i = 0; all && i < PyList_Size(v); i++)
+    all = PyLong_Check(PyList_GetItem(v, i)) || PyFloat_Check(PyList_GetItem(v, i));
+  return all;
+}
+/* Attribute values: int, float, str, list of str, list of tensors, tuples and lists of numbers, tuples of texts, None and such tuples.
+ * Temporary memory goes into `keep` (a list of objects that own it). */
 static bool read_attr(PyObject *key, PyObject *v, TeAttr *a, PyObject *keep) {
   a->key = py_utf8(key);
   if (!a->key) return false;
   if (PyLong_Check(v)) return a->kind = TA_INT, a->i = PyLong_AsLongLong(v), !PyErr_Occurred();
   if (PyFloat_Check(v)) return a->kind = TA_FLOAT, a->f = PyFloat_AsDouble(v), true;
   if (PyUnicode_Check(v)) return a->kind = TA_STR, a->s = py_utf8(v), a->s != NULL;
-  if (PyTuple_Check(v) && nested(v)) {
+  if ((PyTuple_Check(v) && nested(v)) || numbers(v)) {
     PyObject *text = json_call("dumps", v);
     a->kind = TA_TUPLE, a->s = text && PyList_Append(keep, text) == 0 ? py_utf8(text) : NULL;
     Py_XDECREF(text);
@@ -538,7 +561,10 @@ static const PyType_Slot TENSORSLICE_SLOTS[] = {{Py_mp_subscript, slice_subscrip
                                                 {Py_nb_true_divide, slice_binary},  {0, NULL}};
 static const PyType_Slot OPERATION_SLOTS[] = {
     {Py_tp_repr, op_repr}, {Py_tp_hash, op_hash}, {Py_tp_richcompare, op_compare}, {0, NULL}};
+static const PyType_Slot ATTRS_SLOTS[] = {{Py_tp_str, attrs_str}, {0, NULL}};
 static const PyClass CLASSES[] = {
+    PY_CLASS("Attrs", 0, .type = &attrs_type, .base = &dict_type, .create = attrs_new, .more = ATTRS_SLOTS,
+             .doc = "Attributes of an operation."),
     PY_CLASS("Tensor", sizeof(PyTensor), .type = &PyTensor_Type, .drop = tensor_dealloc, .methods = TENSOR_METHODS,
              .get = TENSOR_GET, .more = TENSOR_SLOTS, .doc = "One output of an operation."),
     PY_CLASS("TensorSlice", sizeof(PyTensorSlice), .type = &PyTensorSlice_Type, .drop = slice_dealloc, .get = SLICE_GET,

@@ -1,8 +1,19 @@
 """Schedules and states come as the engine's own or as what users work with."""
 
+import threading
+
 from . import _core
 
-__all__ = ["core_state", "handle_of", "loops_of"]
+__all__ = ["contexts", "core_state", "handle_of", "loops_of"]
+
+_local = threading.local()
+
+
+def contexts():
+    """The PassContexts that this thread is in, the innermost last."""
+    if not hasattr(_local, "stack"):
+        _local.stack = []
+    return _local.stack
 
 
 def core_state(state):

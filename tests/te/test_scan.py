@@ -123,3 +123,84 @@ def test_of_any_size_stages_of_a_step_are_scheduled():
     a, out = RNG.random((5, 7), "float32"), ns.nd.empty((5, 7))
     ns.build(s, [x, res])(ns.nd.array(a), out)
     np.testing.assert_allclose(out.numpy(), _wanted(a), rtol=1e-6)
+
+
+def test_groups_of_the_stages_of_a_step():
+    x, state = te.placeholder((4, 6), name="x"), te.placeholder((4, 6), name="state")
+    init = te.compute((1, 6), lambda _, i: x[0, i], name="init")
+    first = te.compute((4, 6), lambda t, i: state[t - 1, i] + x[t, i], name="first")
+    second = te.compute((4, 6), lambda t, i: first[t, i] * 2, name="second")
+    last = te.compute((4, 6), lambda t, i: second[t, i] + 1, name="last")
+    res = te.scan(init, last, state)
+    s = te.create_schedule(res.op)
+    step = s[first].group
+    assert step is not None and s[last].group is step and s[init].group is None
+    inner = s.create_group(outputs=second, inputs=[state, x])
+    assert inner.group is step and s[first].group is inner and s[second].group is inner and s[last].group is step
+    inner.compute_at(s[last], last.op.axis[1])
+    assert inner.attach_stage == s[last] and s[second].attach_stage == s[last]
+    with pytest.raises(ns.TVMError, match="one is computed in the steps of a te.scan"):
+        s[second].compute_at(s[init], init.op.axis[0])
+    a, b = RNG.random((4, 6), "float32"), ns.nd.empty((4, 6))
+    ns.build(s, [x, res])(ns.nd.array(a), b)
+    want = [a[0]]
+    for row in a[1:]:
+        want.append((want[-1] + row) * 2 + 1)
+    np.testing.assert_allclose(b.numpy(), want, 1e-6)
+
+
+@pytest.mark.parametrize("at, apart", [
+    (lambda t, i, j: (t - 1, i, j), (1, 1)), (lambda t, i, j: (t - 1, j, i), (0, 0)), (lambda t, i, j: (t - 1, i, 0), (1, 0)),
+    (lambda t, i, j: (t - 1, i + 1, j), (0, 1)), (lambda t, i, j: (t - 1, i, i), (0, 0)),
+])
+def test_axes_that_steps_keep_apart(at, apart):
+    x, state = te.placeholder((5, 4, 4), name="x"), te.placeholder((5, 4, 4), name="state")
+    init = te.compute((1, 4, 4), lambda _, i, j: x[0, j, i])
+    through = te.compute((5, 4, 4), lambda t, j, i: state[at(t, i, j)] + x[t, j, i])
+    update = te.compute((5, 4, 4), lambda t, i, j: through[t, j, i] * x[t, i, j])
+    op = te.scan(init, update, state).op
+    found = te.schedule.ScanFixPointAnalysis(op)
+    assert tuple(found[a].value for a in op.spatial_axis_) == apart
+
+
+def test_scans_are_no_functions_of_plain_loops():
+    x, state = te.placeholder((4, 6), name="x"), te.placeholder((4, 6), name="state")
+    res = te.scan(te.compute((1, 6), lambda _, i: x[0, i]), te.compute((4, 6), lambda t, i: state[t - 1, i] + x[t, i]), state)
+    with pytest.raises(TypeError, match="ScanOp"):
+        te.create_prim_func([x, res])
+
+
+def test_computations_as_json():
+    n = te.size_var("n")
+    x, state = te.placeholder((n, 6), name="x"), te.placeholder((n, 6), name="state")
+    init = te.compute((1, 6), lambda _, i: x[0, i])
+    update = te.compute((n, 6), lambda t, i: state[t - 1, i] + x[t, i])
+    sums, k = te.scan(init, update, state, name="sums"), te.reduce_axis((0, 6), "k")
+    total = te.compute((n,), lambda i: te.sum(sums[i, k], axis=k), name="total", attrs={"numbers": [10, 12], "one": 1, "words": ["a"]})
+    back = ns.ir.load_json(ns.ir.save_json(total))
+    assert str(back) == str(total) and back != total
+    assert back.op.attrs["numbers"][1].value == 12 and str(back.op.attrs) == '{"numbers": [10, 12], "one": 1, "words": ["a"]}'
+    again = ns.ir.load_json(ns.ir.save_json(back.op))
+    (scan,) = again.input_tensors
+    assert isinstance(scan.op, te.ScanOp) and scan.op.name == "sums"
+    a, b = RNG.random((3, 6), "float32"), ns.nd.empty((3,))
+    (given,) = [op.output(0) for op in te.schedule.PostDFSOrder([again], te.schedule.CreateReadGraph([again])) if op.name == "x"]
+    ns.build(te.create_schedule(again), [given, again.output(0)])(ns.nd.array(a), b)
+    np.testing.assert_allclose(b.numpy(), np.cumsum(a, 0).sum(1), 1e-5)
+    with pytest.raises(TypeError, match="te.extern"):
+        ns.ir.save_json(te.extern((6,), [x], lambda i, o: tir.call_packed("f", i[0], o[0])))
+
+
+def test_schedules_that_remember_what_was_done():
+    x, k = te.placeholder((64, 64), name="x"), te.reduce_axis((0, 64), "k")
+    y = te.compute((64,), lambda i: te.sum(x[i, k], axis=k), name="y")
+    assert te.create_schedule(y.op).schedule_record == [] and te.create_schedule([]).stages == []
+    with ns.transform.PassContext(config={"te.keep_schedule_record": True}):
+        s = te.create_schedule(y.op)
+    io, ii = s[y].split(y.op.axis[0], 8)
+    s[y].reorder(io, k, ii)
+    s[y].vectorize(ii)
+    s[y].bind(io, te.thread_axis("blockIdx.x"))
+    assert s.primitive_record == ["vanilla", "split", "reorder", "vectorize", "bind"]
+    records = s.schedule_record
+    assert [len(r[y].leaf_iter_vars) for r in records] == [2, 3, 3, 3, 3] and str(records[-1]) == str(s) != str(records[-2])

@@ -9,8 +9,9 @@ from ..error import TVMValueError
 from ..runtime.module import Module, OperatorModule
 from ..runtime.ndarray import empty
 from ..te.extern import extern_of
+from ..te.operation import operations
 from ..te.schedule import create_schedule
-from ..te.specialize import operations, segment
+from ..te.specialize import segment
 from ..tir.buffer import Buffer
 from ..tir.stmt import engine_form, stmt_list
 

@@ -6,6 +6,7 @@ alone, so that extraction and build always agree.
 
 from .. import te, tir, topi
 from ..error import OpNotImplemented
+from ..te.operation import operations
 from ..topi.naming import naming, placeholder_name
 from .expr import Call, Constant, Tuple, TupleGetItem, Var, post_order
 from .op.blocks import relayout
@@ -40,17 +41,7 @@ class Lowered:
 
 
 def _inputs_of(outputs):
-    order, seen, stack = [], set(), list(reversed(outputs))
-    while stack:
-        t = stack.pop()
-        if t.op in seen:
-            continue
-        seen.add(t.op)
-        if t.op.is_placeholder:
-            order.append(t)
-        else:
-            stack.extend(reversed(list(t.op.input_tensors)))
-    return order
+    return [op.output(0) for op in operations([t.op for t in outputs]) if op.is_placeholder]
 
 
 def _placeholder(t, name):

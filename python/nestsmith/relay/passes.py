@@ -8,9 +8,9 @@ required) and it is not disabled. Contexts nest; the inner one replaces the oute
 import functools
 import inspect
 import sys
-import threading
 
 from .. import check
+from ..states import contexts
 from .module import IRModule
 
 __all__ = ["FunctionPass", "ModulePass", "Pass", "PassContext", "PassInfo", "PrintIR", "Sequential", "function_pass", "module_pass"]
@@ -48,6 +48,7 @@ _CONFIGS = {
     "nestsmith.allow_fp16_accumulation": "bool: products of float16 whose sums become float16 may be added up in float16 on tensor cores",
     "nestsmith.overlap": "bool: kernels of a CUDA graph begin while the ones before end (compute capability 9.0 on); unset: compile measures both",
     "nestsmith.branches": "bool: kernels of a CUDA graph run side by side where they need nothing of each other; unset: compile measures both",
+    "te.keep_schedule_record": "bool: te schedules have schedule_record and primitive_record: what each primitive left",
     "tir.disable_vectorize": "bool: no vector instructions",
     "tir.disable_assert": "bool: accepted and ignored",
     "tir.noalias": "bool: accepted and ignored",
@@ -55,7 +56,6 @@ _CONFIGS = {
     "tir.UnrollLoop": "dict: unrolling limits",
     "tir.instrument_bound_checkers": "bool: accepted and ignored",
 }
-_local = threading.local()
 
 
 class PassContext:
@@ -81,11 +81,11 @@ class PassContext:
 
     def __enter__(self):
         self._enter_instruments()
-        _stack().append(self)
+        contexts().append(self)
         return self
 
     def __exit__(self, *exc):
-        _stack().remove(self)
+        contexts().remove(self)
         self._exit_instruments()
 
     def _enter_instruments(self):
@@ -121,7 +121,7 @@ class PassContext:
     @staticmethod
     def current():
         """The innermost context of this thread (a default one outside any)."""
-        stack = _stack()
+        stack = contexts()
         return stack[-1] if stack else _DEFAULT
 
     @staticmethod
@@ -132,12 +132,6 @@ class PassContext:
 
 
 _DEFAULT = PassContext()
-
-
-def _stack():
-    if not hasattr(_local, "stack"):
-        _local.stack = []
-    return _local.stack
 
 
 class PassInfo:

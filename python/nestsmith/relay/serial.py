@@ -8,8 +8,9 @@ import json
 
 import numpy as np
 
-from .. import tir
+from .. import te, tir
 from ..check import json_of
+from ..te import stored as computations
 from .dims import Sym
 from .expr import Call, Constant, Function, GlobalVar, If, Let, RefCreate, RefRead, RefWrite, Tuple, TupleGetItem, Var
 from .module import IRModule
@@ -71,6 +72,8 @@ _KINDS: dict = {
     "SourceName": (SourceName, lambda s: [s.name], SourceName),
     "Span": (Span, lambda s: [s.source_name, s.line, s.end_line, s.column, s.end_column], Span),
     "SequentialSpan": (SequentialSpan, lambda s: [s.spans], SequentialSpan),
+    "te.Tensor": (te.Tensor, lambda t: [computations.dumps(computations.computation(t), [t])], lambda text: computations.loads(text)[1][0]),
+    **{f"te.{c.__name__}": (c, lambda o: [o.output(0)], lambda t: t.op) for c in (te.PlaceholderOp, te.ComputeOp)},
     "IRModule": (IRModule, lambda m: [list(m.functions), list(m.functions.values())], _module),
 }
 
@@ -84,7 +87,7 @@ def _kind_of(x):
         return ("tir.SizeVar" if ">=0" in str(x) else "tir.Var"), [x.name, str(x.dtype)]
     if what in ("IntImm", "FloatImm"):
         return "tir.const", [x.value, str(x.dtype)]
-    raise TypeError(f"a {type(x).__name__} cannot be saved as JSON; networks, types, modules and literals can")
+    raise TypeError(f"a {type(x).__name__} cannot be saved as JSON; networks, tensors of te, types, modules and literals can")
 
 
 _SCALARS = {"tir.Var": tir.Var, "tir.SizeVar": tir.SizeVar, "tir.const": tir.const}

@@ -13,8 +13,7 @@ from ..numerics import is_float
 from ..tir import op as _op
 from ..tir.expr import const
 from .extern import extern_of
-from .operation import compute, reduce_axis
-from .specialize import operations
+from .operation import compute, operations, reduce_axis
 
 __all__ = ["gradient"]
 

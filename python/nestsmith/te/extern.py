@@ -11,7 +11,7 @@ from ..tir.buffer import decl_buffer
 from ..tir.expr import const
 from ..tir.stmt import Evaluate, OpaqueCall, Stmt, engine_form, stmt_list
 from ..tir.stmt_functor import substitute
-from .operation import _shape, compute, reduce_axis
+from .operation import _shape, compute, operations, reduce_axis
 from .tag import current_tag
 
 __all__ = ["ExternOp", "extern", "extern_of", "extern_primfunc"]
@@ -68,16 +68,8 @@ def extern_of(op):
 
 def scans_of(outputs):
     """The operations of te.scan behind others."""
-    if not _found:
-        return []
-    found: dict = {}
-    stack = list(outputs)
-    while stack:
-        op = stack.pop()
-        if op not in found:
-            found[op] = getattr(_found.get(op), "scan", None) is not None
-            stack += [t.op for t in op.input_tensors]
-    return list({id(_found[o]): o for o, is_scan in found.items() if is_scan}.values())
+    ops = operations(outputs) if _found else []
+    return list({id(_found[o]): o for o in ops if getattr(_found.get(o), "scan", None) is not None}.values())
 
 
 class OperationKind(type):

@@ -10,6 +10,22 @@ from .tag import current_tag
 _DATA, _THREAD, _REDUCE = 0, 1, 2
 
 
+def operations(ops, reads=lambda op: op.input_tensors):
+    """Operations and all that they read (or the tensors that ``reads`` gives of each), producers first."""
+    out: dict = {}
+    stack = [(o, False) for o in reversed(list(ops))]
+    while stack:
+        op, done = stack.pop()
+        if op in out:
+            continue
+        if done:
+            out[op] = None
+            continue
+        stack.append((op, True))
+        stack += [(t.op, False) for t in reversed(list(reads(op))) if t.op not in out]
+    return list(out)
+
+
 def var(name="tindex", dtype="int32"):
     """A new scalar variable; as a dimension it stands for an extent that is known only at run time."""
     return Var(check.text("name", name), dtype)

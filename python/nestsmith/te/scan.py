@@ -6,9 +6,8 @@ from ..tir.expr import const
 from ..tir.stmt import BufferStore, For, ForKind, SeqStmt, function_of
 from ..tir.stmt_functor import replace_buffers
 from .extern import OperationKind, extern, extern_of
-from .operation import placeholder
-from .schedule import create_schedule
-from .specialize import operations
+from .operation import operations, placeholder
+from .schedule import Group, create_schedule
 
 __all__ = ["ScanOp", "create_prim_func", "scan"]
 
@@ -76,6 +75,8 @@ class Scan:
             new.update({op.output(k): t for k, t in enumerate(made)})
         sch = create_schedule([new[t].op for t in self.update])
         sch.members, sch.arguments = members, [new[t] for t in [*self.state_placeholder, *self.outer, *self.update]]
+        sch.reads = {t.op: new[t].op for t in [*self.state_placeholder, *self.outer]}
+        Group(sch, list(members.values()))
         return sch
 
     def statement(self, ins, outs, sch=None):
@@ -171,6 +172,32 @@ def ScanGetBody(scan_op):  # noqa: N802 (name of the established interface)
     return [scan_op, *reversed(extern_of(scan_op).scan.inner)]
 
 
+def ScanFixPointAnalysis(scan_op):  # noqa: N802
+    """A dict from each of a scan's ``spatial_axis_`` to 1 if steps never mix its values (each depends on the same one of steps before), or 0."""
+    record = extern_of(scan_op).scan
+    states, mixed, above = {*record.state_placeholder, *record.update}, ("mixed", 0), {}
+
+    def place(tensor, d):
+        """The class of a dimension: those that always have the same index."""
+        at = ("state" if tensor in states else tensor.op, d)
+        while at in above:
+            at = above[at]
+        return at
+
+    def join(a, b):
+        a, b = (b, a) if a == mixed else (a, b)
+        if a != b:
+            above[a] = b
+
+    for op in record.inner:
+        axes = {hash(a.var): d for d, a in enumerate(op.axis)}
+        for tensor, index in _reads(op.expressions):
+            for d, i in enumerate(index) if tensor in states or tensor.op in record.inner else ():
+                join(place(tensor, d), place(op.output(0), axes[hash(i)]) if hash(i) in axes else mixed)
+    ends = [place(record.update[0], d) for d in range(len(scan_op.axis))]
+    return {a: const(int(ends.count(ends[d]) == 1 and ends[d] != mixed)) for d, a in enumerate(scan_op.axis) if d}
+
+
 def create_prim_func(ops, index_dtype_override=None):
     """A function of tensors' buffers in plain loops, which ``nestsmith.build`` compiles.
 
@@ -193,6 +220,8 @@ def create_prim_func(ops, index_dtype_override=None):
     del index_dtype_override
     args = list(ops) if isinstance(ops, (list, tuple)) else [ops]
     for op in operations([t.op for t in args]):
+        if extern_of(op) is not None and extern_of(op).scan is not None:
+            raise TypeError(f"Unsupported Operation: ScanOp. create_prim_func takes te.placeholder, te.compute and te.extern, not {op.name}")
         if op.is_placeholder and op.output(0) not in args:
             raise ValueError(f"create_prim_func: {op.output(0)} is read, but no parameter")
     sch = create_schedule([t.op for t in args if not t.op.is_placeholder])

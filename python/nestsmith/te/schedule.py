@@ -6,17 +6,26 @@
 
 import importlib
 import inspect
+import json
 import warnings
 
 from .. import _absent, _core
+from ..error import TVMValueError
+from ..states import contexts
 from ..tir.buffer import Buffer  # noqa: F401  (TVM's place)
 from ..tir.expr import Range, const
 from ..tir.stmt import engine_form, function_of
 from .extern import extern_of, scans_of
+from .operation import operations
 
 AXIS_SEPARATOR = "axis_separator"
 _OP, _ORIGIN, _LEAVES, _AXES, _OUTPUT, _ATTACH, _TARGET = range(7)
 _UNROLL, _VECTORIZE, _PARALLEL = 1, 2, 3
+_PRIMITIVES = dict(x.split(":") for x in (
+    "SP:split FU:fuse RE:reorder PR:pragma SA:storage_align BI:bind CA:compute_at CI:compute_inline CR:compute_root CHR:cache_read CHW:cache_write "
+    "RF:rfactor SC:set_scope DB:double_buffer PD:set_store_predicate MM:tensor_cores TL:transform_layout TZ:tensorize "
+    "AN1:unroll AN2:vectorize AN3:parallel"
+).split())  # by the step that each appends; "X" behind it: the form of our own
 
 
 def _op_of(x, what="a tensor or an operation"):
@@ -68,7 +77,8 @@ class Schedule:
     of_steps = False
 
     def __init__(self, core, outputs, inside=None):
-        self._own, self.outputs, self.groups, self.separators, self.members = core, list(outputs), [], {}, {}
+        self._own, self.outputs, self.groups, self.separators, self.members, self.reads = core, list(outputs), [], {}, {}, {}
+        self._kept = any(c.config.get("te.keep_schedule_record") for c in contexts()[-1:])
         self.inside = inside if inside is not None else {o: extern_of(o).scan.inside() for o in scans_of(self.outputs)}
 
     @property
@@ -126,8 +136,8 @@ class Schedule:
     def copy(self):
         """An independent schedule with the same stages, axes and tensors."""
         out = Schedule(self._core.copy(), self.outputs, {o: s.copy() for o, s in self.inside.items()})
-        out.groups, out.separators, out.members = list(self.groups), dict(self.separators), self.members
-        out.arguments = getattr(self, "arguments", None)
+        out.groups, out.separators, out.members, out.reads = list(self.groups), dict(self.separators), self.members, self.reads
+        out.arguments, out._kept = getattr(self, "arguments", None), self._kept
         return out
 
     def steps(self):
@@ -140,6 +150,27 @@ class Schedule:
         """Appends the steps that another schedule of the same operations gave. Raises ValueError with the number of the
         step that does not fit; the schedule stays as it was."""
         self._core.replay(steps)
+
+    def _record(self):
+        """(number of steps, primitive) after the making and after each primitive, if they are kept."""
+        steps = json.loads(self.steps()) if self._kept else []
+        kinds = [f"AN{s[3]}" if s[0].startswith("AN") else s[0].rstrip("X") for s in steps]
+        names = [_PRIMITIVES.get(k, "bind" if k.startswith("AN") else None) for k in kinds]
+        return steps, [(0, "vanilla")] * self._kept + [(k, name) for k, name in enumerate(names, 1) if name]
+
+    @property
+    def primitive_record(self):
+        """The names of the primitives that were applied, "vanilla" first; [] unless it was made under ``te.keep_schedule_record``."""
+        return [name for _, name in self._record()[1]]
+
+    @property
+    def schedule_record(self):
+        """The schedule as it was made and after each primitive; [] unless it was made under ``te.keep_schedule_record``."""
+        steps, found = self._record()
+        out = [create_schedule(self.outputs) for _ in found]
+        for s, (k, _) in zip(out, found):
+            s.apply_steps(json.dumps(steps[:k]))
+        return out
 
     def normalize(self):
         """A copy; the engine normalises a schedule when it lowers it."""
@@ -199,28 +230,21 @@ class Schedule:
             If stages of some other group, and others, would belong to it.
         """
         outs, ins = ([_op_of(t) for t in (x if isinstance(x, (list, tuple)) else [x])] for x in (outputs, inputs))
-        members: list = []
-        _between(outs, set(ins), members)
+        for sch in self.inside.values():
+            if any(o in sch.members for o in outs):
+                places = {**sch.members, **sch.reads}
+                return sch.create_group([places.get(o, o) for o in outs], [places.get(i, i) for i in ins], include_inputs)
+        members = _between(outs, ins)
         if include_inputs:
             members = [i for i in ins if i not in members and self._core.find(i) >= 0] + members
         return Group(self, members)
 
 
-def _between(outs, ins, members):
-    """Whether operations depend on `ins`; those that do, and `outs`, are members."""
-    known: dict = {}
-
-    def reaches(op):
-        if op not in known:
-            known[op] = op in ins or any([reaches(t.op) for t in op.input_tensors])
-            if known[op] and op not in ins and not op.is_placeholder:
-                members.append(op)
-        return known[op]
-
-    for o in outs:
-        reaches(o)
-        if o not in members:
-            members.append(o)
+def _between(outs, ins):
+    """`outs`, and the operations behind them that depend on `ins`, producers first."""
+    ops, depend = operations(outs, lambda op: () if op in ins else op.input_tensors), set(ins)
+    depend.update(op for op in ops if any(t.op in depend for t in op.input_tensors))
+    return [op for op in ops if op in outs or (op in depend and op not in ins and not op.is_placeholder)]
 
 
 class Group:
@@ -434,7 +458,7 @@ class Stage:
         """
         parent = self._s[parent]
         if parent._s is not self._s:
-            raise ValueError(f"compute_at: of {self.op.name} and {parent.op.name}, one is computed in the steps of a te.scan, the other is not")
+            raise TVMValueError(f"compute_at: of {self.op.name} and {parent.op.name}, one is computed in the steps of a te.scan, the other is not")
         self._core.compute_at(self._id, parent._id, scope)
 
     def compute_inline(self):
@@ -565,29 +589,12 @@ def ScheduleOps(sch, bounds, debug_keep_trivial_loop=False):  # noqa: N802 (name
 
 def CreateReadGraph(ops):  # noqa: N802
     """A dict from each operation behind `ops` to the tensors that it reads."""
-    graph: dict = {}
-    stack = list(ops)
-    while stack:
-        op = stack.pop()
-        if op not in graph:
-            graph[op] = list(op.input_tensors)
-            stack += [t.op for t in graph[op]]
-    return graph
+    return {op: list(op.input_tensors) for op in operations(ops)}
 
 
 def PostDFSOrder(outputs, graph):  # noqa: N802
     """The operations of a graph of :func:`CreateReadGraph`, what is read first."""
-    out: dict = {}
-
-    def visit(op):
-        if op not in out:
-            for t in graph[op]:
-                visit(t.op)
-            out[op] = None
-
-    for o in outputs:
-        visit(o)
-    return list(out)
+    return operations(outputs, graph.get)
 
 
 def _inline(sch, wanted):
@@ -626,6 +633,6 @@ def AutoInlineInjective(sch):  # noqa: N802
 
 
 def __getattr__(name):
-    if name == "ScanGetBody":
-        return importlib.import_module("nestsmith.te.scan").ScanGetBody
+    if name in ("ScanGetBody", "ScanFixPointAnalysis"):
+        return getattr(importlib.import_module("nestsmith.te.scan"), name)
     raise _absent.attribute_error(__name__, name)

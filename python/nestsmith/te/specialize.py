@@ -5,31 +5,15 @@ import warnings
 from .. import _core
 from ..tir.expr import const
 from .extern import extern_of
-from .operation import placeholder
+from .operation import operations, placeholder
 from .schedule import create_schedule
 
-__all__ = ["is_varying", "operations", "segment", "specialized", "variables_of"]
+__all__ = ["is_varying", "segment", "specialized", "variables_of"]
 
 
 def variables_of(dims):
     """The variables in dimensions, each once."""
     return list(dict.fromkeys(v for d in dims if isinstance(d, _core.Expr) for v in _core.expr_vars(d)))
-
-
-def operations(ops):
-    """Operations and all that they read, producers first."""
-    out: dict = {}
-    stack = [(o, False) for o in reversed(list(ops))]
-    while stack:
-        op, done = stack.pop()
-        if op in out:
-            continue
-        if done:
-            out[op] = None
-            continue
-        stack.append((op, True))
-        stack += [(t.op, False) for t in reversed(list(op.input_tensors)) if t.op not in out]
-    return list(out)
 
 
 def is_varying(ops):

@@ -5,9 +5,11 @@ import json
 from .. import _core
 from ..tir import nodes
 from ..tir.expr import const
-from .operation import placeholder
+from .extern import extern_of
+from .operation import operations, placeholder
+from .scan import scan
 
-__all__ = ["loads", "dumps"]
+__all__ = ["computation", "dumps", "loads"]
 
 _SPATIAL, _REDUCTION = 0, 2
 
@@ -18,12 +20,19 @@ class _Writer:
 
     def op(self, op):
         if op.is_placeholder:
-            return ["placeholder", op.name, [int(d) for d in op.shape], op.dtype]
+            return ["placeholder", op.name, [[self.expr(d)] if isinstance(d, _core.Expr) else int(d) for d in op.shape], op.dtype]
+        if extern_of(op) is not None:
+            made = extern_of(op).scan
+            if made is None:
+                raise TypeError(f"{op.name} is a te.extern: statements have no text from which they could be made again")
+            return ["scan", op.name, op.tag, self.plain(dict(op.attrs)), self.plain([made.init, made.update, made.state_placeholder])]
         axes = [self.axis(a) for a in op.axis]
-        return ["compute", op.name, op.tag, axes, [self.expr(b) for b in op.expressions], {k: self.plain(v) for k, v in dict(op.attrs).items()}]
+        return ["compute", op.name, op.tag, axes, [self.expr(b) for b in op.expressions], self.plain(dict(op.attrs))]
 
     def plain(self, v):
-        """The value of an attribute."""
+        """The value of an attribute, or all of them."""
+        if isinstance(v, dict):
+            return {k: self.plain(x) for k, x in v.items()}
         if isinstance(v, (list, tuple)):
             return [self.plain(x) for x in v]
         if isinstance(v, _core.Tensor):
@@ -46,7 +55,7 @@ class _Writer:
     def _node(self, e):
         kind = e.kind
         if kind == "Var":
-            return ["Var", e.name, e.dtype]
+            return ["Var", e.name, e.dtype, ">=0" in str(e)]
         if kind == "IntImm":
             return [kind, e.dtype, int(e.value)]
         if kind == "FloatImm":
@@ -71,20 +80,26 @@ class _Reader:
     def op(self, row):
         kind, name, *rest = row
         if kind == "placeholder":
-            self.ops.append([placeholder(rest[0], rest[1], name)])
+            self.ops.append([placeholder([self.expr(d[0]) if isinstance(d, list) else d for d in rest[0]], rest[1], name)])
+            return
+        if kind == "scan":
+            made = scan(*self.plain(rest[2]), name=name, tag=rest[0], attrs=self.plain(rest[1]))
+            self.ops.append(made if isinstance(made, list) else [made])
             return
         tag, axes, body, attrs = rest
         iters = [self.axis(a, _SPATIAL) for a in axes]
-        self.ops.append(list(_core.te_compute(name, tag, iters, [self.expr(b) for b in body], {k: self.plain(v) for k, v in attrs.items()})))
+        self.ops.append(list(_core.te_compute(name, tag, iters, [self.expr(b) for b in body], self.plain(attrs))))
 
     def plain(self, v):
         if isinstance(v, list):
             return [self.plain(x) for x in v]
-        return self.ops[v["tensor"][0]][v["tensor"][1]] if isinstance(v, dict) else v
+        if isinstance(v, dict) and "tensor" in v:
+            return self.ops[v["tensor"][0]][v["tensor"][1]]
+        return {k: self.plain(x) for k, x in v.items()} if isinstance(v, dict) else v
 
     def axis(self, row, kind):
         var, lo, extent = row
-        _, name, _ = self.nodes[var]
+        name = self.nodes[var][1]
         out = _core.expr_iter_var(name, self.expr(lo), self.expr(extent), kind, None)
         self.made[var] = out.var
         return out
@@ -96,7 +111,7 @@ class _Reader:
 
     def _make(self, kind, *rest):
         if kind == "Var":
-            return _core.expr_var(*rest, False)
+            return _core.expr_var(*rest)
         if kind in ("IntImm", "FloatImm"):
             return const(rest[1] if kind == "IntImm" else float.fromhex(rest[1]), rest[0])
         if kind == "StringImm":
@@ -117,6 +132,15 @@ class _Reader:
         iters = [self.axis(a, _REDUCTION) for a in axes]
         reducer = _core.te_reducer(*([self.expr(c[k]) for c in pairs] for k in range(4)), None)
         return _core.te_reduce(reducer, [self.expr(x) for x in source], iters, self.expr(condition), [self.expr(x) for x in init] or None)
+
+
+def computation(tensor):
+    """Operations behind a tensor, in front of them what they read, and what the steps of scans read."""
+    def reads(op):
+        made = extern_of(op) and extern_of(op).scan
+        return [*op.input_tensors, *made.state_placeholder, *made.update] if made else op.input_tensors
+
+    return operations([tensor.op], reads)
 
 
 def dumps(ops, tensors):

@@ -14,6 +14,7 @@ from .. import _absent, _core, autotvm, te, topi
 from ..autotvm.task.task import TASK_TABLE
 from ..autotvm.task.topi_integration import get_workload
 from ..target import Target
+from ..te.operation import operations
 from ..te.schedule import AutoInlineInjective, schedule_from_state
 from .default_schedule import default_state
 
@@ -39,13 +40,9 @@ def _outputs(args):
     raise TypeError(f"schedule: the arguments {args!r} hold no output; pass a te.Tensor or a list of them")
 
 
-def _is_static(op, seen):
-    if op in seen:
-        return True
-    seen.add(op)
-    plain = isinstance(op, (te.ComputeOp, te.PlaceholderOp))
-    fixed = all(isinstance(s, int) for i in range(op.num_outputs) for s in op.output(i).shape)
-    return plain and fixed and all(_is_static(t.op, seen) for t in op.input_tensors)
+def _is_static(op):
+    known = isinstance(op, (te.ComputeOp, te.PlaceholderOp))
+    return known and all(isinstance(s, int) for i in range(op.num_outputs) for s in op.output(i).shape)
 
 
 def schedule(outs, default="llvm"):
@@ -68,8 +65,7 @@ def schedule(outs, default="llvm"):
     if half is not None and half.fschedule is not None:
         with target:
             return half.fschedule(outs)
-    seen: set = set()
-    if not all([_is_static(t.op, seen) for t in outs]):
+    if not all(_is_static(op) for op in operations([t.op for t in outs])):
         return _plain(te.create_schedule([t.op for t in outs]), target)
     dag = _core.ComputeDAG(outs)
     return schedule_from_state(dag, default_state(dag, target, [t.op for t in outs]))[0]

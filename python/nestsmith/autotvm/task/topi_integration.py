@@ -10,6 +10,7 @@ import functools
 
 from ... import te
 from ...target import Target
+from ...te.operation import operations
 from .dispatcher import DispatchContext
 from .task import args_to_workload, register_half, serialize_args
 
@@ -152,17 +153,6 @@ def get_workload(outs, task_name=None):
     -------
     tuple or None
     """
-    return _workload_of([outs] if isinstance(outs, te.Tensor) else outs, task_name, set())
-
-
-def _workload_of(tensors, task_name, seen):
-    for op in (t.op for t in tensors):
-        if op in seen:
-            continue
-        seen.add(op)
-        found = _workload_of(op.input_tensors, task_name, seen)
-        if found is None and "workload" in op.attrs and task_name in (None, op.attrs["workload"][0]):
-            found = op.attrs["workload"]
-        if found is not None:
-            return found
-    return None
+    ops = operations([t.op for t in ([outs] if isinstance(outs, te.Tensor) else outs)])
+    found = (op.attrs["workload"] for op in ops if "workload" in op.attrs)
+    return next((w for w in found if task_name in (None, w[0])), None)
