@@ -7,8 +7,7 @@ import pytest
 from logs import MALI, record
 
 from nestsmith import autotvm
-from nestsmith.autotvm import ConfigSpace, tophub
-from nestsmith.autotvm import record as records
+from nestsmith.autotvm import ConfigSpace, record as records, tophub
 from nestsmith.autotvm.task import (
     ApplyConfig,
     ApplyGraphBest,

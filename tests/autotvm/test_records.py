@@ -11,14 +11,12 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from logs import MALI, RECORD, record
 
 import nestsmith
 from nestsmith import autotvm
-from nestsmith.autotvm import MeasureErrorNo, MeasureInput, MeasureResult
-from nestsmith.autotvm import record as records
+from nestsmith.autotvm import MeasureErrorNo, MeasureInput, MeasureResult, record as records
 from nestsmith.autotvm.measure.measure import flops_of
 from nestsmith.autotvm.task import ConfigEntity
 from nestsmith.autotvm.task.task import Task

@@ -10,8 +10,7 @@ import random
 import weakref
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from nestsmith import te
 from nestsmith.autotvm.task.space import (

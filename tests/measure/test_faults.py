@@ -26,8 +26,7 @@ def test_10000_faults(tmp_path, device, seed):
 
 def test_full_disk_loses_no_record(tmp_path):
     """The log is written late, not lost, when the disk is full for a while."""
-    from nestsmith import auto_scheduler, te
-    from nestsmith import target as targets
+    from nestsmith import auto_scheduler, target as targets, te
 
     @auto_scheduler.register_workload(override=True)
     def faults_plus(n):

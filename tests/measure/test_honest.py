@@ -16,8 +16,7 @@ import helpers
 import nestsmith as ns
 from helpers import PATIENCE, endless, wait_until, when
 from nestsmith import _core, auto_scheduler, te
-from nestsmith.auto_scheduler import cost, log_tools, marks
-from nestsmith.auto_scheduler import measure_record as records
+from nestsmith.auto_scheduler import cost, log_tools, marks, measure_record as records
 from nestsmith.auto_scheduler.measure import MeasureInput, MeasureResult, details
 
 N = 1024

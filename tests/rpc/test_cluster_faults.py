@@ -34,8 +34,7 @@ from fleet import (
 import nestsmith
 from helpers import PATIENCE, runs, wait_until
 from nestsmith import auto_scheduler, rpc
-from nestsmith.cluster import client as client_module
-from nestsmith.cluster import engine
+from nestsmith.cluster import client as client_module, engine
 from nestsmith.cluster.engine import LOOP, close_comm, open_comm
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from nestsmith import auto_scheduler as asch
-from nestsmith.auto_scheduler import log_tools, workload_keys
-from nestsmith.auto_scheduler import measure_record as mr
+from nestsmith.auto_scheduler import log_tools, measure_record as mr, workload_keys
 
 DATA = Path(__file__).parent.parent / "data"
 LOG = gzip.open(DATA / "tvm-resnet-18-NHWC-B1-cuda.json.gz", "rt").read()

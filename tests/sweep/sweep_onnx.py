@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from onnx_node_tests import cases as node_tests
-from onnx_node_tests import known_inputs, plain
+from onnx_node_tests import cases as node_tests, known_inputs, plain
 from sweep_cases import fill, silent
 from sweep_exact import EXACT_ONNX
 from sweep_values import TYPES

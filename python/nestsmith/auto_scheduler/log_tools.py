@@ -33,8 +33,19 @@ from ..target import Target
 from .cost import NOTHING
 from .log_files import write_whole
 from .log_verify import verify, verify_text
-from .measure_record import ERROR, KEY, STEPS, TARGET, TIME, by_task, fallen, rank_of_fields, records_of, text_of
-from .measure_record import distill_record_file as distill
+from .measure_record import (
+    ERROR,
+    KEY,
+    STEPS,
+    TARGET,
+    TIME,
+    by_task,
+    distill_record_file as distill,
+    fallen,
+    rank_of_fields,
+    records_of,
+    text_of,
+)
 from .networks import get_network, network_keys
 from .plot import plot_log
 from .relay_integration import extract_tasks

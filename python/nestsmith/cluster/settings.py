@@ -8,8 +8,7 @@ import pathlib
 import socket
 
 from .. import check
-from ..error import RPCError as ClusterError
-from ..error import RPCSessionTimeoutError as SessionTimeout
+from ..error import RPCError as ClusterError, RPCSessionTimeoutError as SessionTimeout
 
 __all__ = ["ClusterError", "SessionTimeout", "Tls", "client_host", "free_port", "listening_host", "parse_tracker",
            "tls_from", "tracker_of"]

@@ -14,8 +14,7 @@ from ..relay.op.nn.winograd import is_mali
 from ..relay.passes import PassContext
 from ..relay.pipeline import optimize
 from ..relay.ty import TupleType
-from ..runtime.device import Device, cuda, opencl
-from ..runtime.device import device as device_of
+from ..runtime.device import Device, cuda, device as device_of, opencl
 from ..target import Target
 from . import early, schedules
 from .module import CompiledModule

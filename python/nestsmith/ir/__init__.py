@@ -4,8 +4,7 @@ import importlib as _importlib
 import typing as _typing
 
 from .. import _absent
-from ..relay.expr import Call, Constant, GlobalVar, Var
-from ..relay.expr import Expr as RelayExpr
+from ..relay.expr import Call, Constant, Expr as RelayExpr, GlobalVar, Var
 from ..relay.module import IRModule
 from ..relay.ty import (
     FuncType,

@@ -25,8 +25,7 @@ from .graph_codegen import generate, side_by_side
 from .module import IRModule
 from .packing import Packing, rewrites
 from .passes import PassContext
-from .pipeline import as_module, fuse_module
-from .pipeline import optimize as _optimize
+from .pipeline import as_module, fuse_module, optimize as _optimize
 from .transform.basic import bind_params_by_name
 from .transform.join_in_place import JoinInPlace
 

@@ -4,10 +4,7 @@ A dimension is kept as a sum ``c0 + c1 * a1 + c2 * a2 ...`` of atoms: variables,
 So ``(n - 1) // 1 + 1`` is ``n``, and equal sums are equal dimensions.
 """
 
-from ..tir import Any, PrimExpr, const, floordiv, floormod
-from ..tir import Cast as cast
-from ..tir import convert as _expr
-from ..tir import round as _round
+from ..tir import Any, Cast as cast, PrimExpr, const, convert as _expr, floordiv, floormod, round as _round
 
 __all__ = ["Sym", "as_dim"]
 

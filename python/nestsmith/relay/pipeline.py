@@ -1,8 +1,7 @@
 """The graph pipeline: from a network to a module whose `main` calls primitive functions, the same way for extraction
 and build."""
 
-from . import passes as _t
-from . import transform as T
+from . import passes as _t, transform as T
 from .module import IRModule
 from .transform.basic import bind_params_by_name
 from .transform.convert_layout import layouts_of_convolutions

@@ -21,8 +21,7 @@ from ..cluster.settings import ClusterError, SessionTimeout
 from ..contrib import cc, utils
 from ..registry import get_global_func
 from ..runtime import library
-from ..runtime.device import Device
-from ..runtime.device import device as make_device
+from ..runtime.device import Device, device as make_device
 from ..runtime.graph import GraphRuntime
 from ..runtime.module import Module, OperatorModule
 from ..runtime.ndarray import NDArray, bytes_of

@@ -1,7 +1,6 @@
 """Containers of TVM's runtime as Python's own: texts, shapes, tuples, and `convert`."""
 
-from ..tir import const
-from ..tir import convert as _expression
+from ..tir import const, convert as _expression
 from .ndarray import NDArray
 
 __all__ = ["ADT", "Array", "Map", "PackedFunc", "ShapeTuple", "String", "const", "convert", "convert_to_object", "tuple_object"]

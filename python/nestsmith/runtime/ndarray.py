@@ -5,8 +5,7 @@ import numpy as np
 from nestsmith import _core
 from nestsmith.numerics import stored
 
-from .device import Device, cpu
-from .device import device as _device
+from .device import Device, cpu, device as _device
 
 __all__ = ["NDArray", "array", "empty", "from_dlpack", "numpyasarray", "device", "context", "cpu", "cuda", "gpu",
            "opencl"]

@@ -8,8 +8,7 @@
 import importlib
 
 from .. import _absent
-from .._core import ComputeDAG as _ComputeDAG  # noqa: F401  (the engine's DAG; see auto_scheduler.ComputeDAG)
-from .._core import ComputeOp, Operation, PlaceholderOp, Tensor, TensorSlice
+from .._core import ComputeDAG as _ComputeDAG, ComputeOp, Operation, PlaceholderOp, Tensor, TensorSlice
 from ..tir import IterVar, Range, const
 from ..tir.op import *  # noqa: F403
 from .extern import ExternOp, extern, extern_primfunc

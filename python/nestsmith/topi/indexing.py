@@ -40,7 +40,7 @@ def gather_nd(a, indices):
         at = [indices(k, *ax[:rank]) for k in range(m)]
         return a(*[i.astype("int32") if util.is_float(i.dtype) else i for i in at], *ax[rank:])
 
-    return util.c_compute([*indices.shape[1:], *a.shape[m:]], f, "T_gather_nd", util.INJECTIVE)
+    return util.injective([*indices.shape[1:], *a.shape[m:]], f, "T_gather_nd")
 
 
 # ---- scatter ----
@@ -63,8 +63,7 @@ def _landed(data, axes, hit, update, mode, name):
             lambda *ax: te.sum(tir.Select(hit(ax, ks)[0], tir.const(1, dtype), tir.const(0, dtype)), axis=ks),
             f"{name}_count", util.COMM_REDUCE,
         )  # fmt: skip
-        return util.c_compute(data.shape, lambda *ax: tir.Div(total(*ax), count(*ax) + tir.const(1, dtype)), name,
-                              util.INJECTIVE)  # fmt: skip
+        return util.injective(data.shape, lambda *ax: tir.Div(total(*ax), count(*ax) + tir.const(1, dtype)), name)
     ks = [te.reduce_axis(d, n) for d, n in axes]
     if mode == "update":
 
@@ -78,7 +77,7 @@ def _landed(data, axes, hit, update, mode, name):
             at = last(*ax)
             return te.if_then_else(at >= 0, update(ax, te.max(at, 0)), data(*ax))
 
-        return util.c_compute(data.shape, pick, name, util.INJECTIVE)
+        return util.injective(data.shape, pick, name)
     if mode not in _COMBINE:
         raise ValueError(f'{name[2:]}: the mode is "update", "add", "mul", "min", "max" or "mean", not {mode!r}')
     reducer, combine, neutral = _COMBINE[mode]
@@ -88,7 +87,7 @@ def _landed(data, axes, hit, update, mode, name):
         return reducer(te.if_then_else(here, update(ax, number), neutral(dtype)), axis=ks)
 
     part = util.c_compute(data.shape, all_of_them, f"{name}_{mode}", util.COMM_REDUCE)
-    return util.c_compute(data.shape, lambda *ax: combine(data(*ax), part(*ax)), name, util.INJECTIVE)
+    return util.injective(data.shape, lambda *ax: combine(data(*ax), part(*ax)), name)
 
 
 def scatter_elements(data, indices, updates, axis=0, reduction="update"):
@@ -153,7 +152,7 @@ def adv_index(data, indices):
     def f(*ax):
         return data(*[at(i, ax) for i in indices], *ax[n:])
 
-    return util.c_compute([*shape, *data.shape[len(indices) :]], f, "advanced_index", util.INJECTIVE)
+    return util.injective([*shape, *data.shape[len(indices) :]], f, "advanced_index")
 
 
 # ---- masks and sequences ----
@@ -166,7 +165,7 @@ def sequence_mask(data, valid_length, mask_value=0, axis=0):
         outside = ax[axis] >= valid_length(ax[1 - axis])
         return te.if_then_else(outside, tir.const(mask_value, data.dtype), data(*ax))
 
-    return util.c_compute(data.shape, f, "T_sequence_mask", util.INJECTIVE)
+    return util.injective(data.shape, f, "T_sequence_mask")
 
 
 def reverse_sequence(a, seq_lengths, seq_axis=1, batch_axis=0):
@@ -183,7 +182,7 @@ def reverse_sequence(a, seq_lengths, seq_axis=1, batch_axis=0):
         at = te.if_then_else(n <= 1, ax[s], te.if_then_else(ax[s] >= n, ax[s], n - 1 - ax[s]))
         return a(*ax[:s], at, *ax[s + 1 :])
 
-    return util.c_compute(a.shape, f, "T_reverse_sequence", util.INJECTIVE)
+    return util.injective(a.shape, f, "T_reverse_sequence")
 
 
 def unravel_index(indices, shape):
@@ -201,7 +200,7 @@ def unravel_index(indices, shape):
             out = v if out is None else te.if_then_else(tir.EQ(d, k), v, out)
         return out
 
-    return util.c_compute([n, *indices.shape], f, "T_unravel", util.INJECTIVE)
+    return util.injective([n, *indices.shape], f, "T_unravel")
 
 
 def invert_permutation(data):
@@ -233,7 +232,7 @@ def sparse_to_dense(sparse_indices, output_shape, sparse_values, default_value=0
             out = te.if_then_else(te.all(*[tir.EQ(p, i) for p, i in zip(at, ax)]), value(j), out)
         return out
 
-    return util.c_compute(shape, f, "T_sparse_to_dense", util.INJECTIVE)
+    return util.injective(shape, f, "T_sparse_to_dense")
 
 
 # ---- matrices ----
@@ -263,7 +262,7 @@ def matrix_set_diag(data, diagonal, k=0, align="RIGHT_LEFT"):
         return te.if_then_else(inside, diagonal(*batch, k2 - d, at), data(*ax))
 
     assert n >= 1
-    return util.c_compute(data.shape, f, "T_matrix_set_diag", util.INJECTIVE)
+    return util.injective(data.shape, f, "T_matrix_set_diag")
 
 
 def trilu(data, k, upper):
@@ -275,7 +274,7 @@ def trilu(data, k, upper):
         keep = i <= j - diagonal if upper else i >= j - diagonal
         return tir.Select(keep, data(*ax), tir.const(0, data.dtype))
 
-    return util.c_compute(data.shape, f, "trilu", util.INJECTIVE)
+    return util.injective(data.shape, f, "trilu")
 
 
 def _slice_numbers(t, what):
@@ -304,7 +303,7 @@ def strided_set(a, v, begin, end, strides=None):
         found = [inside(i, d) for d, i in enumerate(ax[:n])]
         return te.if_then_else(te.all(*[h for h, _ in found]), v(*[p for _, p in found], *ax[n:]), a(*ax))
 
-    return util.c_compute(a.shape, f, "T_strided_set", util.INJECTIVE)
+    return util.injective(a.shape, f, "T_strided_set")
 
 
 def sliding_window(data, axis, window_shape, strides):
@@ -319,7 +318,7 @@ def sliding_window(data, axis, window_shape, strides):
         outer, inside = ax[: a + n], ax[a + n : a + 2 * n]
         return data(*outer[:a], *[o * st + i for o, st, i in zip(outer[a:], s, inside)], *ax[a + 2 * n :])
 
-    return util.c_compute([*data.shape[:a], *counts, *w, *data.shape[a + n :]], f, "T_sliding_window", util.INJECTIVE)
+    return util.injective([*data.shape[:a], *counts, *w, *data.shape[a + n :]], f, "T_sliding_window")
 
 
 # ---- order ----
@@ -359,32 +358,30 @@ def unique(data, is_sorted=True, return_counts=False):
     """
     n = util.as_const_int(data.shape[0], "the number of elements")
     order = argsort(data, None, 0, True, "int32")
-    ordered = util.c_compute([n], lambda i: data(order(i)), "T_unique_sorted", util.INJECTIVE)
-    starts = util.c_compute(
+    ordered = util.injective([n], lambda i: data(order(i)), "T_unique_sorted")
+    starts = util.injective(
         [n],
         lambda i: te.if_then_else(i > 0, tir.NE(ordered(i), ordered(te.max(i - 1, 0))), tir.const(True)).astype("int32"),
-        "T_unique_starts",
-        util.INJECTIVE,
-    )
+        "T_unique_starts")
     number = cumsum(starts, 0)
-    rank = util.c_compute([n], lambda i: number(i) - 1, "T_unique_rank", util.INJECTIVE)
-    first = util.c_compute([n], lambda i: tir.Select(starts(i) > 0, rank(i), -1), "T_unique_first", util.INJECTIVE)
-    count = util.c_compute([1], lambda i: number(n - 1 + i), "T_unique_count", util.INJECTIVE)
+    rank = util.injective([n], lambda i: number(i) - 1, "T_unique_rank")
+    first = util.injective([n], lambda i: tir.Select(starts(i) > 0, rank(i), -1), "T_unique_first")
+    count = util.injective([1], lambda i: number(n - 1 + i), "T_unique_count")
     k = te.reduce_axis((0, n), "k")
     values, index = _matched(ordered, first, n, "T_unique_values"), _matched(order, first, n, "T_unique_indices")
     inverse = _matched(rank, order, n, "T_unique_inverse")
     counts = util.c_compute([n], lambda j: te.sum(tir.EQ(rank(k), j).astype("int32"), axis=k), "T_unique_counts",
                             util.COMM_REDUCE)  # fmt: skip
     if not is_sorted:
-        far = util.c_compute([n], lambda j: tir.Select(j < count(0), index(j), n), "T_unique_far", util.INJECTIVE)
+        far = util.injective([n], lambda j: tir.Select(j < count(0), index(j), n), "T_unique_far")
         place = argsort(far, None, 0, True, "int32")
 
         def moved(t):
-            return util.c_compute([n], lambda j: t(place(j)), "T_unique_moved", util.INJECTIVE)
+            return util.injective([n], lambda j: t(place(j)), "T_unique_moved")
 
-        slots = util.c_compute([n], lambda j: j, "T_unique_slots", util.INJECTIVE)
+        slots = util.injective([n], lambda j: j, "T_unique_slots")
         back = _matched(slots, place, n, "T_unique_back")
         by_rank = inverse
-        inverse = util.c_compute([n], lambda i: back(by_rank(i)), "T_unique_inverse_moved", util.INJECTIVE)
+        inverse = util.injective([n], lambda i: back(by_rank(i)), "T_unique_inverse_moved")
         values, index, counts = moved(values), moved(index), moved(counts)
     return [values, index, inverse, count, *([counts] if return_counts else [])]

@@ -15,7 +15,7 @@ Signatures::
 from .. import te, tir
 from ..tir.layout import bijective_layout
 from . import elemwise, reduction
-from .util import ELEMWISE, INJECTIVE, c_compute, get_const_tuple, normal_axis, prod
+from .util import ELEMWISE, INJECTIVE, c_compute, get_const_tuple, injective, normal_axis, prod
 
 __all__ = ["ceil_log2", "collapse_sum", "elemwise_sum", "expand_like", "fast_erf", "fast_exp", "fast_tanh",
            "fixed_point_multiply", "fixed_point_multiply_per_axis", "layout_transform", "meshgrid", "ndarray_size",
@@ -150,7 +150,7 @@ def collapse_sum(data, target_shape):
     if not axes:
         return data
     total = reduction.sum(data, axes, True)
-    return c_compute(want, lambda *ax: total(*[0] * lead, *ax), "T_collapse_sum", INJECTIVE) if lead else total
+    return injective(want, lambda *ax: total(*[0] * lead, *ax), "T_collapse_sum") if lead else total
 
 
 def expand_like(a, shape_like, axis):
@@ -160,14 +160,14 @@ def expand_like(a, shape_like, axis):
     if len(axes) + len(a.shape) != n and not (len(a.shape) == 1 and len(axes) == n):
         raise ValueError(f"expand_like: {len(a.shape)} dimensions and new axes {axes} do not make {n}")
     if len(axes) == n:
-        return c_compute(shape_like.shape, lambda *ax: a(0), "T_expand_like", INJECTIVE)
-    return c_compute(shape_like.shape, lambda *ax: a(*[i for d, i in enumerate(ax) if d not in axes]), "T_expand_like", INJECTIVE)
+        return injective(shape_like.shape, lambda *ax: a(0), "T_expand_like")
+    return injective(shape_like.shape, lambda *ax: a(*[i for d, i in enumerate(ax) if d not in axes]), "T_expand_like")
 
 
 def ndarray_size(array, dtype="int32"):
     """The number of elements as a tensor without dimensions."""
     n = prod(get_const_tuple(array.shape))
-    return c_compute([], lambda: tir.const(n, dtype) if isinstance(n, int) else n.astype(dtype), "ndarray_size", INJECTIVE)
+    return injective([], lambda: tir.const(n, dtype) if isinstance(n, int) else n.astype(dtype), "ndarray_size")
 
 
 def layout_transform(array, src_layout, dst_layout, schedule_rule="None"):
@@ -202,7 +202,7 @@ def meshgrid(a_tuple, indexing):
     for t, p in zip(a_tuple, place):
         shape[p] = t.shape[0] if len(t.shape) else 1
     return [
-        c_compute(shape, lambda *ax, t=t, p=p: t(ax[p]) if len(t.shape) else t(), "T_meshgrid", INJECTIVE) for t, p in zip(a_tuple, place)
+        injective(shape, lambda *ax, t=t, p=p: t(ax[p]) if len(t.shape) else t(), "T_meshgrid") for t, p in zip(a_tuple, place)
     ]
 
 

@@ -12,7 +12,7 @@ from .. import te, tir
 from . import elemwise, reduction
 from .scan import cumsum
 from .transform import expand_dims
-from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, position, prod
+from .util import COMM_REDUCE, as_const_int, c_compute, injective, position, prod
 
 _U64 = "uint64"
 # Rotations of the two pairs in each of eight rounds, for four words of 64 bits; every four rounds the key is added.
@@ -63,7 +63,7 @@ def _hash(key, counter, n, name):
             return tuple(injected)
 
         state = te.compute((n,), rounds, name=f"{name}_rounds")
-    return c_compute([n, 4], lambda i, w: _pick(w, [s(i) for s in state]), name, INJECTIVE)
+    return injective([n, 4], lambda i, w: _pick(w, [s(i) for s in state]), name)
 
 
 def _fresh(gen, name):
@@ -101,7 +101,7 @@ def threefry_generate(gen, out_shape):
         full = _pick(i, [key, key, key, key, path, path, gen(6), zero, place, place])
         return te.if_then_else(over, full, gen(i))
 
-    base = c_compute([10], word, "T_threefry_base", INJECTIVE)
+    base = injective([10], word, "T_threefry_base")
 
     def counter(i, w):
         if w < 3:
@@ -109,8 +109,8 @@ def threefry_generate(gen, out_shape):
         return base(7) + i.astype(_U64) * _u(4)
 
     numbers = _hash(lambda w: base(w), counter, blocks, "T_threefry")
-    out = c_compute(shape, lambda *ax: _element(numbers, ax, shape), "T_threefry_generate", INJECTIVE)
-    after = c_compute([10], lambda i: base(i) + tir.Select(tir.EQ(i, 7), _u(n), zero), "T_threefry_next", INJECTIVE)
+    out = injective(shape, lambda *ax: _element(numbers, ax, shape), "T_threefry_generate")
+    after = injective([10], lambda i: base(i) + tir.Select(tir.EQ(i, 7), _u(n), zero), "T_threefry_next")
     return after, out
 
 
@@ -137,14 +137,14 @@ def threefry_split(gen):
         new = _pick(i, [key, key, key, key, zero, zero, zero, zero, _u(_TOP), zero])
         return te.if_then_else(no_path, new, gen(i))
 
-    base = c_compute([10], base_word, "T_threefry_split_base", INJECTIVE)
+    base = injective([10], base_word, "T_threefry_split_base")
 
     def half(bit):
         def word(i):
             path = tir.bitwise_or(base(te.min(te.max(i, 4), 5)), base(te.min(te.max(i + 4, 8), 9))) if bit else base(i)
             return _pick(i, [base(i)] * 4 + [path, path, base(i), zero, _next_place(base, i), _next_place(base, i)])
 
-        return c_compute([10], word, f"T_threefry_split_{'right' if bit else 'left'}", INJECTIVE)
+        return injective([10], word, f"T_threefry_split_{'right' if bit else 'left'}")
 
     return half(0), half(1)
 
@@ -176,7 +176,7 @@ def uniform(gen, low, high, out_shape, out_dtype):
         u = tir.reinterpret(out_dtype, fraction) - tir.const(1.0, out_dtype)
         return u * (high() - low()) + low()
 
-    return after, c_compute(out_shape, f, "T_uniform", INJECTIVE)
+    return after, injective(out_shape, f, "T_uniform")
 
 
 def normal(gen, mean, scale, out_shape, out_dtype):
@@ -191,14 +191,14 @@ def normal(gen, mean, scale, out_shape, out_dtype):
         r = te.sqrt(tir.const(-2.0, out_dtype) * te.log(tir.const(1.0, out_dtype) - u(0, flat)))
         return r * te.cos(tir.const(6.283185307179586, out_dtype) * u(1, flat)) * scale() + mean()
 
-    return after, c_compute(shape, f, "T_normal", INJECTIVE)
+    return after, injective(shape, f, "T_normal")
 
 
 def multinomial(gen, probs, num_samples):
     """Which class is drawn, ``num_samples`` times, where each is as likely as ``probs``, [..., classes], says: weights, of which negative ones
     count as 0. Returns (generator for what is drawn next, int32 [..., num_samples])."""
     lead, classes = [as_const_int(s) for s in probs.shape[:-1]], as_const_int(probs.shape[-1])
-    weight = c_compute(probs.shape, lambda *ax: te.max(probs(*ax), tir.const(0, probs.dtype)), "T_weights", INJECTIVE)
+    weight = injective(probs.shape, lambda *ax: te.max(probs(*ax), tir.const(0, probs.dtype)), "T_weights")
     total = expand_dims(reduction.sum(weight, -1), -1)
     running = cumsum(weight, -1)
     zero, one = elemwise.scalar_const(0.0, probs.dtype), elemwise.scalar_const(1.0, probs.dtype)

@@ -154,7 +154,7 @@ def _arg(name, x, axis, keepdims, select_last_index):
     axes, ks, shape, index = _plan(x, axis, keepdims)
     sizes = [x.shape[a] for a in axes]
     if not axes:  # each element is the best of one
-        return util.c_compute(shape, lambda *ax: tir.const(0, "int32"), f"{x.op.name}_red", util.INJECTIVE)
+        return util.injective(shape, lambda *ax: tir.const(0, "int32"), f"{x.op.name}_red")
 
     def f(*ax):
         return _ARG[name, bool(select_last_index)]((util.ravel([k.var for k in ks], sizes), x(*index(ax))), axis=ks)

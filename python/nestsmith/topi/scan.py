@@ -151,7 +151,7 @@ def _combined(kind, rows, n, item, lanes, name):
         return None, [(None, item(lead, block * _BLOCK + k, rest)) for k in range(_BLOCK)]
 
     one = () if rows.wide or lanes else (1,)  # neighbours lie far apart: an axis without lanes
-    tensors = kind.stages(lambda body: util.c_compute((*rows.lead, n, *rows.rest, *one), body, name, util.INJECTIVE),
+    tensors = kind.stages(lambda body: util.injective((*rows.lead, n, *rows.rest, *one), body, name),
                           blocks)  # fmt: skip
     return lambda lead, i, rest: tuple(t(*lead, i, *rest, *(0 for _ in one)) for t in tensors)
 
@@ -214,7 +214,7 @@ def _running(kind, x, a, item, exclusive, name, types=(), last=None):
 
         return element
 
-    return [util.c_compute(shape, found(k), name, util.INJECTIVE) for k in range(1 if last else len(types))]
+    return [util.injective(shape, found(k), name) for k in range(1 if last else len(types))]
 
 
 def _row(x, axis):
@@ -231,7 +231,7 @@ def _folded(kind, x, axis, dtype, exclusive, acc):
         return as_type(x, dtype)
     exclusive = bool(exclusive)
     if exclusive and n == 1:
-        return util.c_compute(x.shape, lambda *at: _KINDS[kind].neutral(dtype), f"T_{kind}", util.INJECTIVE)
+        return util.injective(x.shape, lambda *at: _KINDS[kind].neutral(dtype), f"T_{kind}")
     item = lambda lead, i, rest: (x(*lead, i, *rest).astype(acc),)  # noqa: E731
     return _running(_KINDS[kind], x, a, item, exclusive, f"T_{kind}", (dtype,))[0]
 

@@ -17,7 +17,7 @@ for each of n elements and n more for each element of the result: a row of 1,000
 
 from .. import te, tir
 from .elemwise import as_type
-from .util import COMM_REDUCE, INJECTIVE, c_compute, get_const_int, is_float, normal_axis
+from .util import COMM_REDUCE, c_compute, get_const_int, injective, is_float, normal_axis
 
 __all__ = ["argsort", "sort", "topk"]
 
@@ -65,7 +65,7 @@ def argsort(data, valid_count=None, axis=-1, is_ascend=True, dtype="float32"):
     a = normal_axis(axis, len(data.shape))
     if valid_count is None:
         return as_type(_positions(data, a, is_ascend, data.shape[a]), dtype)
-    rest = c_compute(data.shape, lambda *ax: ax[a] >= valid_count(*ax[:a], *ax[a + 1 :]), "T_beyond", INJECTIVE)
+    rest = injective(data.shape, lambda *ax: ax[a] >= valid_count(*ax[:a], *ax[a + 1 :]), "T_beyond")
     return as_type(_positions(data, a, is_ascend, data.shape[a], rest), dtype)
 
 
@@ -73,7 +73,7 @@ def sort(data, axis=-1, is_ascend=True):
     """``data`` sorted along a dimension; stable."""
     a = normal_axis(axis, len(data.shape))
     at = _positions(data, a, is_ascend, data.shape[a])
-    return c_compute(data.shape, lambda *ax: data(*ax[:a], at(*ax), *ax[a + 1 :]), "T_sort", INJECTIVE)
+    return injective(data.shape, lambda *ax: data(*ax[:a], at(*ax), *ax[a + 1 :]), "T_sort")
 
 
 def topk(data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int64"):
@@ -89,7 +89,7 @@ def topk(data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int64"):
     at = _positions(data, a, is_ascend, count)
     out = []
     if ret_type != "indices":
-        out.append(c_compute(at.shape, lambda *ax: data(*ax[:a], at(*ax), *ax[a + 1 :]), "T_topk", INJECTIVE))
+        out.append(injective(at.shape, lambda *ax: data(*ax[:a], at(*ax), *ax[a + 1 :]), "T_topk"))
     if ret_type != "values":
         out.append(as_type(at, dtype))
     return out if len(out) > 1 else out[0]

@@ -46,7 +46,7 @@ def reshape(x, newshape):
             return x()
         return x(*util.unravel(util.ravel(ax, shape) if ax else 0, old))
 
-    return util.c_compute(shape, f, "T_reshape", util.INJECTIVE)
+    return util.injective(shape, f, "T_reshape")
 
 
 def transpose(x, axes=None):
@@ -55,8 +55,7 @@ def transpose(x, axes=None):
     axes = [util.normal_axis(a, n) for a in axes] if axes is not None else list(reversed(range(n)))
     if sorted(axes) != list(range(n)):
         raise ValueError(f"transpose needs every dimension of {n} once, not {axes}")
-    return util.c_compute([x.shape[a] for a in axes], lambda *ax: x(*util.in_layout(ax, axes)), "T_transpose",
-                          util.INJECTIVE)  # fmt: skip
+    return util.injective([x.shape[a] for a in axes], lambda *ax: x(*util.in_layout(ax, axes)), "T_transpose")
 
 
 def expand_dims(x, axis, num_newaxis=1):
@@ -84,7 +83,7 @@ def squeeze(x, axis=None):
         it = iter(ax)
         return x(*[0 if i in gone else next(it) for i in range(n)])
 
-    return util.c_compute([s for i, s in enumerate(x.shape) if i not in gone], f, "T_squeeze", util.INJECTIVE)
+    return util.injective([s for i, s in enumerate(x.shape) if i not in gone], f, "T_squeeze")
 
 
 def concatenate(a_tuple, axis=0):
@@ -110,7 +109,7 @@ def concatenate(a_tuple, axis=0):
             out = te.if_then_else(ind >= 0, t(*ax[:a], ind, *ax[a + 1 :]), out)
         return out
 
-    return util.c_compute(shape, f, "T_concat", util.INJECTIVE)
+    return util.injective(shape, f, "T_concat")
 
 
 def stack(tensors, axis=0):
@@ -129,7 +128,7 @@ def stack(tensors, axis=0):
             out = te.if_then_else(tir.EQ(ind, k), t(*idx), out)
         return out
 
-    return util.c_compute(shape, f, "T_stack", util.INJECTIVE)
+    return util.injective(shape, f, "T_stack")
 
 
 def split(x, indices_or_sections, axis=0):
@@ -148,7 +147,7 @@ def split(x, indices_or_sections, axis=0):
         if not 0 <= begin <= end <= size:
             raise ValueError(f"split positions {begins[1:]} are not ascending within extent {size}")
         shape = [*x.shape[:a], end - begin, *x.shape[a + 1 :]]
-        out.append(util.c_compute(shape, lambda *ax, b=begin: x(*ax[:a], ax[a] + b, *ax[a + 1 :]), name, util.INJECTIVE))
+        out.append(util.injective(shape, lambda *ax, b=begin: x(*ax[:a], ax[a] + b, *ax[a + 1 :]), name))
     return out
 
 
@@ -191,7 +190,7 @@ def strided_slice(x, begin, end, strides=None, axes=None, slice_mode="end", inde
         lit = [(tir.const(s, index_dtype), tir.const(b, index_dtype)) for s, b in zip(steps, starts)]
         return x(*[i * s + b for i, (s, b) in zip(ax, lit)])
 
-    return util.c_compute(shape, f, "T_strided_slice", util.INJECTIVE)
+    return util.injective(shape, f, "T_strided_slice")
 
 
 def _slice_by_data(x, begin, strides):
@@ -209,7 +208,7 @@ def _slice_by_data(x, begin, strides):
             at.append(te.max(te.min(first, high), low) + i * s)
         return x(*at, *ax[n:])
 
-    return util.c_compute(sizes, f, "T_strided_slice_dynamic", util.INJECTIVE)
+    return util.injective(sizes, f, "T_strided_slice_dynamic")
 
 
 def take(a, indices, axis=None, batch_dims=0, mode="clip"):
@@ -236,8 +235,8 @@ def take(a, indices, axis=None, batch_dims=0, mode="clip"):
         return tir.Min(tir.Max(util.const_like(0, v), v), last)
 
     if axis is None:
-        return util.c_compute(indices.shape, lambda *ax: a(*util.unravel(position(ax, util.prod(shape)), shape)),
-                              "T_take", util.INJECTIVE)  # fmt: skip
+        return util.injective(indices.shape, lambda *ax: a(*util.unravel(position(ax, util.prod(shape)), shape)),
+                              "T_take")  # fmt: skip
     d = util.normal_axis(axis, len(shape))
     b = batch_dims + m if batch_dims < 0 else batch_dims
     if not 0 <= b <= min(d, m):
@@ -247,7 +246,7 @@ def take(a, indices, axis=None, batch_dims=0, mode="clip"):
     def f(*ax):
         return a(*ax[:d], position((*ax[:b], *ax[d:end]), shape[d]), *ax[end:])
 
-    return util.c_compute([*a.shape[:d], *indices.shape[b:], *a.shape[d + 1 :]], f, "T_take", util.INJECTIVE)
+    return util.injective([*a.shape[:d], *indices.shape[b:], *a.shape[d + 1 :]], f, "T_take")
 
 
 # pad mode -> position in 0 .. s-1 of a position that may lie outside
@@ -271,7 +270,7 @@ def mirrored(x, before, after, mode, name):
         plain = [b == a == 0 for b, a in zip(before, after)]
         return x(*[i if p else _MIRRORS[mode](i - b, s) for i, p, b, s in zip(ax, plain, before, sizes)])
 
-    return util.c_compute([s + b + a for s, b, a in zip(sizes, before, after)], f, name, util.INJECTIVE)
+    return util.injective([s + b + a for s, b, a in zip(sizes, before, after)], f, name)
 
 
 def pad(x, pad_before, pad_after=None, pad_value=0.0, name="T_pad", pad_mode="constant"):
@@ -312,7 +311,7 @@ def shape(x, dtype="int32"):
             out = tir.Select(tir.EQ(i, k), tir.const(d, dtype), out)
         return out
 
-    return util.c_compute([len(extents)], f, "T_shape", util.INJECTIVE)
+    return util.injective([len(extents)], f, "T_shape")
 
 
 def repeat(x, repeats, axis=0):
@@ -339,8 +338,7 @@ def tile(x, reps):
 def flip(x, axis=0):
     """One dimension reversed; stage ``T_reverse``."""
     a = util.normal_axis(axis, len(x.shape))
-    return util.c_compute(x.shape, lambda *ax: x(*ax[:a], (x.shape[a] - 1) - ax[a], *ax[a + 1 :]), "T_reverse",
-                          util.INJECTIVE)  # fmt: skip
+    return util.injective(x.shape, lambda *ax: x(*ax[:a], (x.shape[a] - 1) - ax[a], *ax[a + 1 :]), "T_reverse")
 
 
 def arange(start, stop=None, step=1, dtype="float32"):
@@ -349,8 +347,7 @@ def arange(start, stop=None, step=1, dtype="float32"):
         start, stop = 0, start
     n = max(-int(-((stop - start) // step)) if (stop - start) % step == 0 else int((stop - start) // step) + 1, 0)
     first, step = tir.const(start), tir.const(step)
-    return util.c_compute([n], lambda i: (first + i.astype(step.dtype) * step).astype(dtype), "T_arange",
-                          util.INJECTIVE)  # fmt: skip
+    return util.injective([n], lambda i: (first + i.astype(step.dtype) * step).astype(dtype), "T_arange")
 
 
 def check_index(x, extent, from_end=False, name="T_index"):
@@ -368,7 +365,7 @@ def check_index(x, extent, from_end=False, name="T_index"):
             v = tir.Select(v < 0, v + tir.const(extent, wide), v)
         return tir.check_index(v, extent).astype(out)
 
-    return util.c_compute(x.shape, f, name, util.INJECTIVE)
+    return util.injective(x.shape, f, name)
 
 
 def gather(x, axis, indices):
@@ -377,7 +374,7 @@ def gather(x, axis, indices):
     a = util.normal_axis(axis, len(x.shape))
     if len(indices.shape) != len(x.shape):
         raise ValueError(f"gather: indices have {len(indices.shape)} dimension(s), the data {len(x.shape)}")
-    return util.c_compute(indices.shape, lambda *ax: x(*ax[:a], indices(*ax), *ax[a + 1 :]), "T_gather", util.INJECTIVE)
+    return util.injective(indices.shape, lambda *ax: x(*ax[:a], indices(*ax), *ax[a + 1 :]), "T_gather")
 
 
 def one_hot(indices, on_value, off_value, depth, axis=-1, dtype="float32"):
@@ -391,7 +388,7 @@ def one_hot(indices, on_value, off_value, depth, axis=-1, dtype="float32"):
     def f(*ax):
         return tir.Select(tir.EQ(indices(*ax[:a], *ax[a + 1 :]), ax[a]), value(on_value), value(off_value))
 
-    return util.c_compute([*indices.shape[:a], depth, *indices.shape[a:]], f, "T_one_hot", util.INJECTIVE)
+    return util.injective([*indices.shape[:a], depth, *indices.shape[a:]], f, "T_one_hot")
 
 
 def __getattr__(name):

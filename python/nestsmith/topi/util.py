@@ -18,6 +18,11 @@ def c_compute(shape, f, name="tensor", tag="", attrs=None):
     return te.compute(shape, lambda *ax: f(*ax), name=name, tag=tag, attrs=attrs, varargs_names=names)
 
 
+def injective(shape, f, name):
+    """A compute with the tag ``injective``: every element is made of one element of each tensor."""
+    return c_compute(shape, f, name, INJECTIVE)
+
+
 def get_const_int(value):
     """A Python integer from an int or a literal; ``ValueError`` for anything symbolic."""
     return as_const_int(value)

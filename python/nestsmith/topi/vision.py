@@ -11,7 +11,7 @@ Signatures::
 
 from .. import te, tir
 from .image import bilinear
-from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, position, tuple_of
+from .util import COMM_REDUCE, INJECTIVE, as_const_int, c_compute, injective, position, tuple_of
 
 __all__ = ["get_valid_counts", "multibox_prior", "reorg", "roi_align_nchw", "roi_align_nhwc", "roi_pool_nchw"]
 
@@ -154,11 +154,10 @@ def get_valid_counts(data, score_threshold, id_index, score_index):
     at = c_compute([b, n],
                    lambda i, j: te.max(tir.Select(tir.And(good(i, r3), tir.EQ(place(i, r3), j)), r3.var, -1), axis=r3),
                    "valid_indices", COMM_REDUCE)  # fmt: skip
-    boxes = c_compute(
+    boxes = injective(
         [b, n, k],
         lambda i, j, e: te.if_then_else(at(i, j) >= 0, data(i, te.max(at(i, j), 0), e), tir.const(-1, data.dtype)),
-        "valid_boxes", INJECTIVE,
-    )  # fmt: skip
+        "valid_boxes")  # fmt: skip
     return [count, boxes, at]
 
 

@@ -7,8 +7,7 @@ from ... import te
 from ...relay import extract, lowering, schedules
 from ...relay.expr import Call, post_order
 from ...relay.infer import infer_type
-from ...relay.op import Op
-from ...relay.op import get as get_op
+from ...relay.op import Op, get as get_op
 from ...relay.passes import PassContext
 from ...relay.pipeline import as_module, fuse_module, optimize
 from ...relay.ty import TupleType

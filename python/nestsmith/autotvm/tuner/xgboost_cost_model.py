@@ -7,8 +7,7 @@ import numpy as np
 
 from ... import _core, check
 from ...auto_scheduler.hardware import cores
-from ...auto_scheduler.xgb_model import forest_of
-from ...auto_scheduler.xgb_model import package as xgboost_package
+from ...auto_scheduler.xgb_model import forest_of, package as xgboost_package
 from ..measure import MeasureErrorNo
 from ..measure.measure import flops_of
 from .features import KINDS, FeatureCache, Features, row_of

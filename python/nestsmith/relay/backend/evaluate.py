@@ -11,8 +11,7 @@ import numpy as np
 
 from ... import runtime
 from ...runtime.ndarray import NDArray, array
-from .. import build_module
-from .. import expr as rx
+from .. import build_module, expr as rx
 from ..module import IRModule
 from ..op.registry import Op
 from ..transform.fold_constant import evaluate_call

@@ -3,21 +3,21 @@
 Everything takes and returns expressions; shapes, axes and paddings are Python numbers.
 """
 
+import functools
 import math
 
 import numpy as np
 
 from ...error import OpNotImplemented
 from ...numerics import is_float
-from .. import budget
-from .. import op as relay
+from .. import budget, op as relay
 from ..expr import Call
 from ..infer import infer_type  # noqa: F401  (as TVM has it here)
 from ..op import image, nn
 from ..op.lookup import in_range
 from ..op.registry import BROADCAST, INJECTIVE
 from ..transform.fold_constant import fold
-from .values import arange, array, dtype_of, filled, known, rank_of, repeated, shape_of
+from .values import along, arange, array, dtype_of, filled, known, rank_of, repeated, shape_of
 
 __all__ = ["as_dtype", "cast", "scalar", "round_even", "power", "clip", "reduce", "extreme", "softmax", "layer_norm",
            "gelu", "convolution", "transposed_convolution", "spread", "pool", "matmul", "linear", "attention", "expand",
@@ -35,6 +35,17 @@ def as_dtype(e, dtype):
 def scalar(value, like):
     """A constant of the type of `like`."""
     return array(value, dtype_of(like))
+
+
+def summed(parts):
+    """The sum of tensors, from the first one on."""
+    return functools.reduce(relay.add, parts)
+
+
+def polynomial(x, coefficients):
+    """Horner's rule, from the highest power on."""
+    first, *rest = (scalar(k, x) for k in coefficients)
+    return functools.reduce(lambda y, k: relay.add(relay.multiply(y, x), k), rest, first)
 
 
 def cast(x, dtype):
@@ -492,7 +503,7 @@ def neutral(reduction, dtype):
 def _scatter_lines(x, index, new, axis, reduction):
     """:func:`scatter_elements` for computed indices, which are compared with the places of their own line alone."""
     shape, extent = shape_of(x), shape_of(index)[axis]
-    lift = lambda n, a: array(arange(n).reshape([-1 if b == a else 1 for b in range(len(shape) + 1)]), "int32")  # noqa: E731
+    lift = lambda n, a: array(along(arange(n), a, len(shape) + 1), "int32")  # noqa: E731
     here = relay.equal(relay.expand_dims(index, axis), lift(shape[axis], axis))
     if reduction != "none":
         kind, combine, _ = _COMBINE[reduction]
@@ -510,8 +521,7 @@ def scatter_elements(x, index, new, axis, reduction="none", what="scatter", from
     if not known(index) and all(a == axis or m == n for a, (m, n) in enumerate(zip(places, shape))):
         return _scatter_lines(x, wrapped(index, shape[axis], what, from_end, first=True), new, axis, reduction)
     strides = [math.prod(shape[a + 1 :]) for a in range(len(shape))]
-    base = sum(arange(p).reshape([-1 if b == a else 1 for b in range(len(shape))]) * strides[a]
-               for a, p in enumerate(places) if a != axis)  # fmt: skip
+    base = sum(along(arange(p), a, len(shape)) * strides[a] for a, p in enumerate(places) if a != axis)
     at = relay.multiply(wrapped(index, shape[axis], what, from_end, first=True), array(strides[axis], "int32"))
     at = relay.add(at, array(repeated(base, places), "int32"))
     return scatter(x, now(at), new, reduction)
@@ -654,15 +664,11 @@ def resize(x, sizes, scales, method, mode="half_pixel", rounding="round_prefer_f
             pairs = _neighbours(method, at, s, cubic, antialias)
         if exclude and method != "nearest" and (antialias or method == "cubic"):
             pairs = _whole([(i, np.where((i < 0) | (i >= n), 0, w)) for i, w in pairs])
-        lift = [1] * len(shape)
-        lift[axis] = o
         parts = []
         for i, w in pairs:
             y = relay.take(x, array(np.clip(i, 0, n - 1), "int32"), axis=axis)
-            parts.append(y if method == "nearest" else relay.multiply(y, array(w.reshape(lift), dtype_of(x))))
-        x = parts[0]
-        for y in parts[1:]:
-            x = relay.add(x, y)
+            parts.append(y if method == "nearest" else relay.multiply(y, array(along(w, axis, len(shape)), dtype_of(x))))
+        x = summed(parts)
         if outside.any():
-            x = relay.where(array(outside.reshape(lift)), scalar(beyond, x), x)
+            x = relay.where(array(along(outside, axis, len(shape))), scalar(beyond, x), x)
     return x

@@ -1,8 +1,7 @@
 """Loop and Scan of ONNX with a number of steps that is known: their body is read once per step, within the budget of the import."""
 
 from ...error import OpNotImplemented
-from .. import budget
-from .. import op as relay
+from .. import budget, op as relay
 from . import common as c
 from .onnx_check import label
 from .values import array, known, shape_of

@@ -6,7 +6,7 @@ from .. import op as relay
 from . import common as c
 from .aten.table import ATEN
 from .onnx_ops import converter
-from .values import arange, array, dtype_of, rank_of, shape_of
+from .values import along, arange, array, dtype_of, rank_of, shape_of
 
 __all__: list = []
 
@@ -82,9 +82,9 @@ def _momentum(n):
 
 
 @converter("Compress")
-def _compress(n):
+def _compress(n, x):
     """The slices that a condition chooses, which must be known: it decides how many there are."""
-    x, chosen = n.input(0), np.flatnonzero(n.array(1, "condition"))
+    chosen = np.flatnonzero(n.array(1, "condition"))
     if "axis" not in n.attrs:
         x = relay.reshape(x, (-1,))
     axis = n.axis(0, rank_of(x))
@@ -94,18 +94,15 @@ def _compress(n):
 
 
 @converter("TensorScatter")
-def _tensor_scatter(n):
+def _tensor_scatter(n, cache, update, first):
     """An update written into a cache along an axis, from a place on that is given for each row of the batch."""
-    cache, update, first = n.input(0), n.input(1), n.input(2)
     axis = n.axis(-2, rank_of(cache))
     size, count = shape_of(cache)[axis], shape_of(update)[axis]
     ring = n.get("mode", "linear") == "circular"
     if first is None:
         first = array(np.zeros(shape_of(cache)[0], "int64"))
     first = c.wrapped(first, size if ring else size - count + 1, "TensorScatter", from_end=False)
-    lift = [1] * rank_of(cache)
-    lift[axis] = size
-    place = array(arange(size).reshape(lift), "int32")
+    place = array(along(arange(size), axis, rank_of(cache)), "int32")
     place = relay.subtract(place, relay.reshape(first, (-1, *[1] * (rank_of(cache) - 1))))
     place = relay.where(relay.less(place, array(0, "int32")), relay.add(place, array(size, "int32")), place) if ring else place
     there = relay.logical_and(relay.greater_equal(place, array(0, "int32")), relay.less(place, array(count, "int32")))
@@ -114,24 +111,19 @@ def _tensor_scatter(n):
     return relay.where(there, new, cache)
 
 
-@converter("Det")
-def _det(n):
-    x = n.input(0)
-    return ATEN["aten::_linalg_det"](x)[0]
+converter("Det")(lambda n, x: ATEN["aten::_linalg_det"](x)[0])
 
 
 # ---- ai.onnx.ml ----
 
 
 @converter("ai.onnx.ml::Binarizer")
-def _binarizer(n):
-    x = n.input(0)
+def _binarizer(n, x):
     return relay.cast(relay.greater(x, c.scalar(n.get("threshold", 0.0), x)), dtype_of(x))
 
 
 @converter("ai.onnx.ml::ArrayFeatureExtractor")
-def _array_feature_extractor(n):
+def _array_feature_extractor(n, x, at):
     """Columns by index: of the last axis."""
-    x, at = n.input(0), n.input(1)
     y = c.gather(x, relay.reshape(at, (-1,)), rank_of(x) - 1, "ArrayFeatureExtractor", from_end=False)
     return relay.expand_dims(y, 0) if rank_of(x) == 1 else y

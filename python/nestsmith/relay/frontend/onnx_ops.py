@@ -1,23 +1,23 @@
 """Converters of ONNX operators: one function each, in one table.
 
-A converter gets a :class:`values.Node` and gives its results. `n.input(i)` is an expression, `n.array(i, what)` a value that must
-be known while the model is read.
+A converter gets a :class:`values.Node`, and its first inputs if it has parameters for them, and gives its results. An input
+is an expression, None if the node leaves it out; `n.array(i, what)` is one whose value must be known while the model is read.
 """
 
+import inspect
 import math
 
 import numpy as np
 
 from ...numerics import is_float
-from .. import budget
-from .. import op as relay
+from .. import budget, op as relay
 from ..expr import Expr
 from ..op import nn
 from . import common as c
 from .einsum import einsum
 from .pooling import places_of_maxima, unpooled, windows
 from .recurrent import recurrent
-from .values import arange, array, dtype_of, filled, integers, known, rank_of, repeated, shape_of
+from .values import along, arange, array, dtype_of, filled, integers, known, rank_of, repeated, shape_of
 
 __all__ = ["CONVERTERS", "converter"]
 
@@ -34,8 +34,8 @@ def converter(*names):
     """
 
     def add(f):
-        for name in names:
-            CONVERTERS[name] = f
+        wanted = len([p for p in inspect.signature(f).parameters.values() if p.default is p.empty]) - 1
+        CONVERTERS.update(dict.fromkeys(names, (lambda n: f(n, *map(n.input, range(wanted)))) if wanted else f))
         return f
 
     return add
@@ -114,26 +114,16 @@ _broadcast(["BitShift"], _shift)
 @converter("Equal")
 def _equal(n):
     x, y = n.inputs
-    if dtype_of(x) == "bool":
-        return relay.logical_not(relay.logical_xor(x, y))
-    return relay.equal(x, y)
+    return relay.logical_not(relay.logical_xor(x, y)) if dtype_of(x) == "bool" else relay.equal(x, y)
 
 
-@converter("Mean")
-def _mean(n):
-    x = n.input(0)
-    for y in n.inputs[1:]:
-        x = relay.add(x, y)
-    return relay.divide(x, c.scalar(len(n.inputs), x))
-
-
+converter("Mean")(lambda n, x: relay.divide(c.summed(n.inputs), c.scalar(len(n.inputs), x)))
 converter("Pow")(lambda n: c.power(*n.inputs))
 
 
 @converter("IsInf")
-def _isinf(n):
-    x, inf = n.input(0), float("inf")
-    up, down = relay.equal(x, c.scalar(inf, x)), relay.equal(x, c.scalar(-inf, x))
+def _isinf(n, x):
+    up, down = (relay.equal(x, c.scalar(inf, x)) for inf in (math.inf, -math.inf))
     if not n.get("detect_negative", 1):
         return up if n.get("detect_positive", 1) else relay.logical_and(up, down)
     return relay.logical_or(up, down) if n.get("detect_positive", 1) else down
@@ -145,8 +135,8 @@ def _clip(n):
 
 
 @converter("Shrink")
-def _shrink(n):
-    x, lambd, bias = n.input(0), n.get("lambd", 0.5), n.get("bias", 0.0)
+def _shrink(n, x):
+    lambd, bias = n.get("lambd", 0.5), n.get("bias", 0.0)
     s = lambda v: c.scalar(v, x)  # noqa: E731
     high = relay.where(relay.greater(x, s(lambd)), relay.subtract(x, s(bias)), s(0))
     return relay.where(relay.less(x, s(-lambd)), relay.add(x, s(bias)), high)
@@ -197,8 +187,7 @@ def _centred(n, i, zero, axis):
 
 
 @converter("Gemm")
-def _gemm(n):
-    a, b = n.input(0), n.input(1)
+def _gemm(n, a, b):
     if n.get("transA"):
         a = relay.transpose(a, [1, 0])
     if not n.get("transB"):
@@ -232,8 +221,7 @@ def _windows(n, x, size):
 
 
 @converter("Conv")
-def _conv(n):
-    x, w = n.input(0), n.input(1)
+def _conv(n, x, w):
     strides, pads, dilation = _windows(n, x, shape_of(w)[2:])
     dims = len(strides)
     if rank_of(x) - 2 != dims or dims not in (1, 2, 3):
@@ -251,8 +239,7 @@ def _conv_integer(n):
 
 
 @converter("ConvTranspose")
-def _conv_transpose(n):
-    x, w = n.input(0), n.input(1)
+def _conv_transpose(n, x, w):
     size = shape_of(w)[2:]
     dims = len(size)
     strides, dilation = n.numbers("strides", dims, 1), n.numbers("dilations", dims, 1)
@@ -268,8 +255,8 @@ def _conv_transpose(n):
 
 
 @converter("MaxPool", "AveragePool")
-def _pool(n):
-    x, size = n.input(0), list(n.get("kernel_shape"))
+def _pool(n, x):
+    size = list(n.get("kernel_shape"))
     if len(size) not in (1, 2, 3):
         n.refuse(f"pooling has one to three spatial axes, not {len(size)}")
     strides, pads, dilation = _windows(n, x, size)
@@ -288,8 +275,7 @@ def _first_places(shape):
 
 
 @converter("MaxUnpool")
-def _max_unpool(n):
-    x, index = n.input(0), n.input(1)
+def _max_unpool(n, x, index):
     size = list(n.get("kernel_shape"))
     strides, pads, _ = _windows(n, x, size)
     dims, given = len(size), n.array(2, "output_shape")
@@ -303,8 +289,8 @@ def _max_unpool(n):
 
 
 @converter("LpPool")
-def _lp_pool(n):
-    x, size = n.input(0), list(n.get("kernel_shape"))
+def _lp_pool(n, x):
+    size = list(n.get("kernel_shape"))
     strides, pads, dilation = _windows(n, x, size)
     p = n.get("p", 2)
     y = relay.power(relay.abs(x), c.scalar(p, x)) if p != 2 else relay.multiply(x, x)
@@ -317,8 +303,7 @@ def _root(x, p):
 
 
 @converter("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def _global_pool(n):
-    x = n.input(0)
+def _global_pool(n, x):
     axes = list(range(2, rank_of(x)))
     if n.op == "GlobalLpPool":
         p = n.get("p", 2)
@@ -376,8 +361,7 @@ def _group_norm(n):
 
 
 @converter("LayerNormalization", "RMSNormalization", "com.microsoft::SimplifiedLayerNormalization", "SimplifiedLayerNormalization")
-def _layer_norm(n):
-    x = n.input(0)
+def _layer_norm(n, x):
     rank = rank_of(x)
     axes = list(range(n.axis(-1, rank), rank))
     if n.op == "LayerNormalization":
@@ -393,9 +377,8 @@ def _layer_norm(n):
 
 
 @converter("MeanVarianceNormalization")
-def _mean_variance_norm(n):
+def _mean_variance_norm(n, x):
     """The standard's definition, where the variance is a difference of two large numbers, loses all digits beside an offset."""
-    x = n.input(0)
     axes = [a % rank_of(x) for a in n.get("axes", [0, 2, 3])]
     _, rest = c.centred(x, axes)
     spread = relay.sqrt(relay.mean(relay.multiply(rest, rest), axes, keepdims=True))
@@ -415,16 +398,15 @@ def _lrn(n):
 
 
 @converter("LpNormalization")
-def _lp_norm(n):
-    x = n.input(0)
+def _lp_norm(n, x):
     kind = "l1" if n.get("p", 2) == 1 else "l2"
     size = _REDUCE["ReduceL1" if kind == "l1" else "ReduceL2"](x, [n.axis(-1, rank_of(x))], True)
     return relay.divide(x, relay.where(relay.equal(size, c.scalar(0, x)), c.scalar(1, x), size))
 
 
 @converter("Softmax", "LogSoftmax")
-def _softmax(n):
-    x, log = n.input(0), n.op == "LogSoftmax"
+def _softmax(n, x):
+    log = n.op == "LogSoftmax"
     rank, shape = rank_of(x), shape_of(x)
     axis = n.axis(-1 if n.opset >= 13 else 1, rank)
     if n.opset >= 13 or axis == rank - 1:
@@ -434,16 +416,13 @@ def _softmax(n):
 
 
 @converter("Hardmax")
-def _hardmax(n):
-    x = n.input(0)
+def _hardmax(n, x):
     rank, shape = rank_of(x), shape_of(x)
     axis = n.axis(-1 if n.opset >= 13 else 1, rank)
     y = x if n.opset >= 13 else relay.reshape(x, (math.prod(shape[:axis]), -1))
     at = axis if n.opset >= 13 else 1
     best = relay.argmax(y, at, keepdims=True)
-    lift = [1] * rank_of(y)
-    lift[at] = shape_of(y)[at]
-    index = array(arange(lift[at]).reshape(lift), dtype_of(best))
+    index = array(along(arange(shape_of(y)[at]), at, rank_of(y)), dtype_of(best))
     return relay.reshape(relay.cast(relay.equal(index, best), dtype_of(x)), shape)
 
 
@@ -464,8 +443,8 @@ _REDUCE = {
 
 
 @converter(*_REDUCE)
-def _reduce(n):
-    x, axes = n.input(0), n.ints(1, "axes")
+def _reduce(n, x):
+    axes = n.ints(1, "axes")
     if not axes and n.get("noop_with_empty_axes"):
         return {"ReduceL1": relay.abs, "ReduceL2": relay.abs, "ReduceSumSquare": lambda v: relay.multiply(v, v),
                 "ReduceLogSum": relay.log}.get(n.op, lambda v: v)(x)  # fmt: skip
@@ -473,16 +452,15 @@ def _reduce(n):
 
 
 @converter("ArgMax", "ArgMin")
-def _arg(n):
-    x, axis = n.input(0), n.get("axis", 0)
+def _arg(n, x):
+    axis = n.get("axis", 0)
     f = relay.argmax if n.op == "ArgMax" else relay.argmin
     y = f(x, axis, keepdims=bool(n.get("keepdims", 1)), select_last_index=bool(n.get("select_last_index", 0)))
     return relay.cast(y, "int64")
 
 
 @converter("CumSum", "CumProd")
-def _running(n):
-    x = n.input(0)
+def _running(n, x):
     (axis,) = c.axes_of([n.array(1, "axis").item()], rank_of(x))
     x = relay.reverse(x, axis) if n.get("reverse") else x
     f = relay.cumsum if n.op == "CumSum" else relay.cumprod
@@ -491,8 +469,7 @@ def _running(n):
 
 
 @converter("TopK")
-def _topk(n):
-    x = n.input(0)
+def _topk(n, x):
     k = n.get("k") if n.opset < 10 else n.array(1, "k").item()
     if k < 0:
         raise ValueError(f"k is {k}; it must not be negative")
@@ -519,8 +496,8 @@ def _reshape(n):
 
 
 @converter("Flatten")
-def _flatten(n):
-    x, axis = n.input(0), n.get("axis", 1)
+def _flatten(n, x):
+    axis = n.get("axis", 1)
     shape = shape_of(x)
     if not -len(shape) <= axis <= len(shape):
         raise ValueError(f"{n}: axis is {axis}; it must be from {-len(shape)} to {len(shape)}")
@@ -537,14 +514,14 @@ def _transpose(n):
 
 
 @converter("Squeeze")
-def _squeeze(n):
-    x, axes = n.input(0), n.ints(1, "axes")
+def _squeeze(n, x):
+    axes = n.ints(1, "axes")
     return relay.squeeze(x, axes) if axes else relay.squeeze(x) if 1 in shape_of(x) and axes is None else x
 
 
 @converter("Unsqueeze")
-def _unsqueeze(n):
-    x, axes = n.input(0), n.ints(1, "axes")
+def _unsqueeze(n, x):
+    axes = n.ints(1, "axes")
     rank = rank_of(x) + len(axes)
     axes = c.axes_of(axes, rank)
     if len(set(axes)) < len(axes):
@@ -564,8 +541,7 @@ def _concat(n):
 
 
 @converter("Split")
-def _split(n):
-    x = n.input(0)
+def _split(n, x):
     axis = n.axis(0, rank_of(x))
     extent, lengths = shape_of(x)[axis], n.ints(1, "split")
     if lengths is None:
@@ -576,14 +552,11 @@ def _split(n):
             raise ValueError(f"{n}: {extent} elements in {parts} parts of {each} leave less than nothing for the last; give their lengths")
     if sum(lengths) != extent or min(lengths) < 0:
         raise ValueError(f"parts of {lengths} along an axis of {extent} elements")
-    if len(lengths) == 1:
-        return x
-    return relay.split(x, [int(v) for v in np.cumsum(lengths)[:-1]], axis)
+    return x if len(lengths) == 1 else relay.split(x, [int(v) for v in np.cumsum(lengths)[:-1]], axis)
 
 
 @converter("Slice")
-def _slice(n):
-    x = n.input(0)
+def _slice(n, x):
     starts, ends = n.ints(1, "starts"), n.ints(2, "ends")
     axes, steps = n.ints(3, "axes"), n.ints(4, "steps")
     axes = c.axes_of(axes, rank_of(x)) if axes is not None else list(range(len(starts)))
@@ -596,18 +569,12 @@ def _slice(n):
     return c.slice_axes(x, axes, starts, ends, steps)
 
 
-@converter("Expand")
-def _expand(n):
-    x = n.input(0)
-    return c.expand(x, np.broadcast_shapes(shape_of(x), tuple(integers(n.array(1, "shape")))))
-
-
+converter("Expand")(lambda n, x: c.expand(x, np.broadcast_shapes(shape_of(x), tuple(integers(n.array(1, "shape"))))))
 converter("Tile")(lambda n: relay.tile(n.input(0), integers(n.array(1, "repeats"))))
 
 
 @converter("Pad")
-def _pad(n):
-    x = n.input(0)
+def _pad(n, x):
     rank = rank_of(x)
     amounts, mode = n.ints(1, "pads"), n.get("mode", "constant")
     axes = c.axes_of(integers(n.array(3, "axes")) if n.has(3) else None, rank)
@@ -622,18 +589,13 @@ def _pad(n):
     return c.pad(x, begins, ends, mode, value)
 
 
-@converter("Gather")
-def _gather(n):
-    x = n.input(0)
-    return c.gather(x, n.input(1), n.axis(0, rank_of(x)))
-
-
+converter("Gather")(lambda n, x: c.gather(x, n.input(1), n.axis(0, rank_of(x))))
 converter("GatherElements")(lambda n: c.gather_elements(n.input(0), n.input(1), n.axis(0, rank_of(n.input(0)))))
 
 
 @converter("GatherND")
-def _gather_nd(n):
-    x, index, batch = n.input(0), n.input(1), n.get("batch_dims", 0)
+def _gather_nd(n, x, index):
+    batch = n.get("batch_dims", 0)
     shape, depth = shape_of(x), shape_of(index)[-1]
     if batch + depth > len(shape):
         raise ValueError(f"{n}: indices of {depth} parts behind {batch} axes of batches; the data have {len(shape)} axes")
@@ -641,9 +603,7 @@ def _gather_nd(n):
     columns = [c.wrapped(column, shape[batch + k], "gather") for k, column in enumerate(columns)]
     rank = rank_of(columns[0])
     for b in range(batch):
-        lift = [1] * rank
-        lift[b] = shape[b]
-        columns.insert(b, c.expand(array(arange(shape[b]).reshape(lift), "int32"), shape_of(columns[-1])))
+        columns.insert(b, c.expand(array(along(arange(shape[b]), b, rank), "int32"), shape_of(columns[-1])))
     return relay.gather_nd(x, relay.stack(columns, 0))
 
 
@@ -661,12 +621,12 @@ def _scatter_nd(n):
     if depth > len(shape):
         raise ValueError(f"{n}: indices of {depth} parts; the data have {len(shape)} axes")
     block = math.prod(shape[depth:])
-    at = None
+    parts = []
     for k in range(depth):
         column = c.now(relay.squeeze(c.slice_axes(index, [len(places) - 1], [k], [k + 1], [1]), [-1]))
-        part = relay.multiply(c.wrapped(column, shape[k], "scatter", first=True), array(math.prod(shape[k + 1 :]), "int32"))
-        at = part if at is None else relay.add(at, part)
-    at = relay.add(relay.reshape(at, (-1, 1)), array(arange(block).reshape(1, -1), "int32"))
+        stride = array(math.prod(shape[k + 1 :]), "int32")
+        parts.append(relay.multiply(c.wrapped(column, shape[k], "scatter", first=True), stride))
+    at = relay.add(relay.reshape(c.summed(parts), (-1, 1)), array(arange(block).reshape(1, -1), "int32"))
     return c.scatter(x, c.now(at), new, n.get("reduction", "none"))
 
 
@@ -707,26 +667,23 @@ def _constant_of_shape(n):
 
 
 @converter("EyeLike")
-def _eye_like(n):
-    x = n.input(0)
+def _eye_like(n, x):
     kind = n.get("dtype", dtype_of(x))
     budget.room(shape_of(x), "float64")
     return array(np.eye(*shape_of(x), k=n.get("k", 0)), kind)
 
 
 @converter("Trilu")
-def _trilu(n):
-    x = n.input(0)
-    k = int(n.array(1, "k").item()) if n.has(1) else 0
-    return c.triangle(x, k, bool(n.get("upper", 1)))
+def _trilu(n, x):
+    return c.triangle(x, int(n.array(1, "k").item()) if n.has(1) else 0, bool(n.get("upper", 1)))
 
 
 converter("DepthToSpace")(lambda n: nn.depth_to_space(n.input(0), n.get("blocksize"), mode=n.get("mode", "DCR")))
 
 
 @converter("SpaceToDepth")
-def _space_to_depth(n):
-    x, b = n.input(0), n.get("blocksize")
+def _space_to_depth(n, x):
+    b = n.get("blocksize")
     if n.get("mode", "DCR") == "DCR":
         return nn.space_to_depth(x, b)
     count, channels, height, width = shape_of(x)
@@ -735,8 +692,8 @@ def _space_to_depth(n):
 
 
 @converter("ReverseSequence")
-def _reverse_sequence(n):
-    x, lengths = n.input(0), n.array(1, "sequence_lens")
+def _reverse_sequence(n, x):
+    lengths = n.array(1, "sequence_lens")
     time, batch = n.get("time_axis", 0), n.get("batch_axis", 1)
     at = repeated(arange(shape_of(x)[time]), (len(lengths), shape_of(x)[time]))
     for row, m in zip(at, lengths):
@@ -748,8 +705,7 @@ def _reverse_sequence(n):
 
 
 @converter("Upsample")
-def _upsample(n):
-    x = n.input(0)
+def _upsample(n, x):
     scales = n.get("scales") if n.opset < 9 else n.array(1, "scales").tolist()
     sizes = [int(math.floor(k * s)) for k, s in zip(shape_of(x), scales)]
     mode = n.get("mode", "nearest")
@@ -757,8 +713,7 @@ def _upsample(n):
 
 
 @converter("Resize")
-def _resize(n):
-    x = n.input(0)
+def _resize(n, x):
     shape, old = shape_of(x), n.opset < 11
     scales = n.array(1 if old else 2, "scales")
     sizes = None if old else n.array(3, "sizes")

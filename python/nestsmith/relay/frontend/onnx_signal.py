@@ -3,8 +3,7 @@
 import numpy as np
 
 from .. import op as relay
-from . import common as c
-from . import spectrum
+from . import common as c, spectrum
 from .onnx_ops import converter
 from .values import arange, array, dtype_of, rank_of, shape_of
 
@@ -24,8 +23,8 @@ def _together(pair):
 
 
 @converter("DFT")
-def _dft(n):
-    x, pair = n.input(0), _pair(n.input(0))
+def _dft(n, x):
+    pair = _pair(n.input(0))
     given = n.array(2, "axis")
     axis = (int(np.asarray(given).item()) if given is not None else -2) if n.opset >= 20 else n.get("axis", 1)
     axis %= rank_of(x)
@@ -48,8 +47,8 @@ def _dft(n):
 
 
 @converter("STFT")
-def _stft(n):
-    signal, window = n.input(0), n.input(2)
+def _stft(n, signal):
+    window = n.input(2)
     step, length = n.array(1, "frame_step"), n.array(3, "frame_length")
     step = int(np.asarray(step).item())
     size = int(np.asarray(length).item()) if length is not None else shape_of(window)[0]

@@ -99,9 +99,8 @@ for _name in ("QuantizeLinear", "DequantizeLinear"):  # types of 16 bits before 
 
 
 @converter("DynamicQuantizeLinear")
-def _dynamic(n):
+def _dynamic(n, x):
     """uint8 with the scale and zero point that the data ask for; 0 is always exact."""
-    x = n.input(0)
     zero = c.scalar(0, x)
     low, high = relay.minimum(relay.min(x), zero), relay.maximum(relay.max(x), zero)
     scale = relay.divide(relay.subtract(high, low), c.scalar(255, x))

@@ -1,7 +1,6 @@
 """Recurrent layers of ONNX as one step after the other: the number of steps is known."""
 
-from .. import budget
-from .. import op as relay
+from .. import budget, op as relay
 from . import common as c
 from .values import array, dtype_of, filled, shape_of
 

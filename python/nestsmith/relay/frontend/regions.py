@@ -1,5 +1,6 @@
 """Parts of images at computed places: RoiAlign and deformable convolutions, of ONNX and of torchvision."""
 
+import functools
 import math
 
 from ...error import OpNotImplemented
@@ -8,7 +9,7 @@ from . import common as c
 from .aten.table import ATEN
 from .onnx_ops import _windows, converter
 from .sampling import sampled
-from .values import arange, array, dtype_of, rank_of, shape_of
+from .values import along, arange, array, dtype_of, rank_of, shape_of
 
 __all__: list = []
 
@@ -58,9 +59,7 @@ def roi_align(x, boxes, batch, scale, pooled, ratio, aligned, most=False):
             at = relay.add(relay.multiply(at, array(width, "int32")), relay.expand_dims(j, 1))
             weight = relay.multiply(relay.expand_dims(v, 2), relay.expand_dims(w, 1))
             parts.append(relay.multiply(relay.take(rows, at, axis=0), c.as_dtype(relay.expand_dims(weight, 3), dtype_of(x))))
-    total = parts[0]
-    for p in parts[1:]:
-        total = (relay.maximum if most else relay.add)(total, p)
+    total = functools.reduce(relay.maximum if most else relay.add, parts)
     total = relay.reshape(total, (shape_of(boxes)[0], pooled[0], ratio, pooled[1], ratio, channels))
     return relay.transpose((relay.max if most else relay.mean)(total, [2, 4]), [0, 3, 1, 2])
 
@@ -74,8 +73,8 @@ def deformed_convolution(x, weight, offset, mask, bias, strides, pads, dilation,
     spot = relay.reshape(offset, (n, sets, kernel[0], kernel[1], 2, *out))
     at = []
     for axis in (0, 1):
-        lift = lambda v, place: v.reshape([-1 if a == place else 1 for a in range(6)])  # noqa: E731
-        base = lift(arange(out[axis]) * strides[axis] - pads[axis], 4 + axis) + lift(arange(kernel[axis]) * dilation[axis], 2 + axis)
+        base = along(arange(out[axis]) * strides[axis] - pads[axis], 4 + axis, 6)
+        base = base + along(arange(kernel[axis]) * dilation[axis], 2 + axis, 6)
         moved = relay.squeeze(c.slice_axes(spot, [4], [axis], [axis + 1], [1]), [4])
         moved = relay.add(moved, array(base.astype("float64"), dtype_of(offset)))
         at.append(relay.reshape(moved, (n * sets, count * out[0], out[1])))

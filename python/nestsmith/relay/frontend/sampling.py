@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from .. import budget
-from .. import op as relay
+from .. import budget, op as relay
 from . import common as c
 from .onnx_ops import converter
 from .values import array, dtype_of, rank_of, shape_of
@@ -60,17 +59,9 @@ def _weights(t, mode, like):
     s = lambda v: c.scalar(v, like)  # noqa: E731
     if mode == "linear":
         return [relay.subtract(s(1), t), t]
-    a = -0.75
-
-    def polynomial(x, *coefficients):
-        y = s(coefficients[0])
-        for k in coefficients[1:]:
-            y = relay.add(relay.multiply(y, x), s(k))
-        return y
-
-    u = relay.subtract(s(1), t)
-    far = lambda v: polynomial(v, a, -5 * a, 8 * a, -4 * a)  # noqa: E731
-    near = lambda v: polynomial(v, a + 2, -(a + 3), 0, 1)  # noqa: E731
+    a, u = -0.75, relay.subtract(s(1), t)
+    far = lambda v: c.polynomial(v, (a, -5 * a, 8 * a, -4 * a))  # noqa: E731
+    near = lambda v: c.polynomial(v, (a + 2, -(a + 3), 0, 1))  # noqa: E731
     return [far(relay.add(t, s(1))), near(t), near(u), far(relay.add(u, s(1)))]
 
 
@@ -104,15 +95,14 @@ def sampled(x, at, mode="linear", padding="zeros", corners=False):
     low = [relay.floor(p) for p in at]
     steps = [0, 1] if mode == "linear" else [-1, 0, 1, 2]
     weights = [_weights(relay.subtract(p, f), mode, p) for p, f in zip(at, low)]
-    total = None
+    parts = []
     for places in itertools.product(range(len(steps)), repeat=dims):
         spot = [relay.add(f, c.scalar(steps[k], f)) for f, k in zip(low, places)]
         w = functools.reduce(relay.multiply, (mine[k] for mine, k in zip(weights, places)))
         # positions are within the image here unless it is padded with zeros: a neighbour beyond it weighs nothing, also if infinite
         beyond = "zeros" if mode == "linear" else padding
-        part = relay.multiply(_pixel(x, spot, beyond, corners), c.as_dtype(relay.expand_dims(w, 1), dtype_of(x)))
-        total = part if total is None else relay.add(total, part)
-    return total
+        parts.append(relay.multiply(_pixel(x, spot, beyond, corners), c.as_dtype(relay.expand_dims(w, 1), dtype_of(x))))
+    return c.summed(parts)
 
 
 @converter("GridSample")
@@ -125,9 +115,8 @@ def _grid_sample(n):
 
 
 @converter("Col2Im")
-def _col2im(n):
+def _col2im(n, x):
     """The sum of blocks at their places, one place of the block after the other."""
-    x = n.input(0)
     size, block = (np.asarray(n.array(i, w)).ravel().tolist() for i, w in ((1, "image_shape"), (2, "block_shape")))
     dims = len(size)
     strides, dilation = list(n.get("strides", [1] * dims)), list(n.get("dilations", [1] * dims))
@@ -136,11 +125,10 @@ def _col2im(n):
     full = [s + pads[i] + pads[dims + i] for i, s in enumerate(size)]
     places = [(f - (k - 1) * d - 1) // st + 1 for f, k, d, st in zip(full, block, dilation, strides)]
     x = relay.reshape(x, (count, rows // math.prod(block), math.prod(block), *places))
-    total = None
+    parts = []
     for at, offset in zip(budget.times(math.prod(block)), itertools.product(*map(range, block))):
         part = c.spread(relay.squeeze(c.slice_axes(x, [2], [at], [at + 1], [1]), [2]), strides)
         lo = [o * d for o, d in zip(offset, dilation)]
         hi = [f - b - e for f, b, e in zip(full, lo, shape_of(part)[2:])]
-        part = c.pad(part, [0, 0, *lo], [0, 0, *hi])
-        total = part if total is None else relay.add(total, part)
-    return c.slice_axes(total, range(2, 2 + dims), pads[:dims], [f - p for f, p in zip(full, pads[dims:])], [1] * dims)
+        parts.append(c.pad(part, [0, 0, *lo], [0, 0, *hi]))
+    return c.slice_axes(c.summed(parts), range(2, 2 + dims), pads[:dims], [f - p for f, p in zip(full, pads[dims:])], [1] * dims)

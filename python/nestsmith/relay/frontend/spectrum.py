@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from .. import budget
-from .. import op as relay
+from .. import budget, op as relay
 from . import common as c
 from .values import array, dtype_of, rank_of, shape_of
 

@@ -77,6 +77,11 @@ def repeated(x, shape):
     return np.broadcast_to(x, budget.room(tuple(shape), x.dtype)).copy()
 
 
+def along(numbers, axis, rank):
+    """`numbers` along one of `rank` axes."""
+    return np.reshape(numbers, [-1 if a == axis else 1 for a in range(rank)])
+
+
 def integers(x):
     """The integers of an array, flat, as Python numbers."""
     return [int(v) for v in np.asarray(x).ravel()]

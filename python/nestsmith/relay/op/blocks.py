@@ -83,7 +83,7 @@ def relayout(x, old, new):
             idx.append(te.floormod(v, b) if b else te.floordiv(v, blocks_in[k]) if k in blocks_in else v)
         return x(*idx)
 
-    return topi.util.c_compute(shape, f, "T_layout_trans", topi.util.INJECTIVE)
+    return topi.util.injective(shape, f, "T_layout_trans")
 
 
 register("layout_transform", INJECTIVE, _layout_infer, _ev_layout, layout=move_layout,

@@ -1,7 +1,6 @@
 """An attribute of an operator for the time of a block."""
 
-from ..op.op import get
-from ..op.op import register_attr as _register
+from ..op.op import get, register_attr as _register
 
 __all__ = ["TempOpAttr"]
 

@@ -8,8 +8,7 @@ too; at the end each branch takes its slice.
 
 import collections
 
-from .. import op as relay
-from .. import passes
+from .. import op as relay, passes
 from ..expr import Call, Constant, Function, children, post_order, reach, rewrite
 from ..infer import infer_type
 from ..op.registry import BROADCAST

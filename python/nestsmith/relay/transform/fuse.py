@@ -11,8 +11,7 @@ of tuples. Finally every group becomes a function called with the group's extern
 import math
 from functools import partial
 
-from .. import expr as rx
-from .. import passes
+from .. import expr as rx, passes
 from ..infer import infer_type
 from ..op.registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, REDUCE, TUPLE
 from ..ty import TensorType

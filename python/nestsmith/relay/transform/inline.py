@@ -1,8 +1,7 @@
 """Inline: let-bindings and calls of functions of the network disappear, so that what follows sees one graph of
 operators."""
 
-from .. import expr as rx
-from .. import passes
+from .. import expr as rx, passes
 from ..infer import infer_module, infer_type
 from ..module import IRModule
 

@@ -10,8 +10,7 @@ import logging
 
 import numpy as np
 
-from .. import expr as rx
-from .. import op, passes
+from .. import expr as rx, op, passes
 from ..infer import infer_type
 from ..op.registry import ALWAYS, FOLLOW, NEVER
 from ..ty import TensorType, TupleType

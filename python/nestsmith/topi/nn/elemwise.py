@@ -5,7 +5,7 @@ from .. import reduction
 from ..broadcast import binary
 from ..elemwise import as_type, identity, sqrt
 from ..transform import expand_dims, reshape
-from ..util import ELEMWISE, INJECTIVE, c_compute, const_like, normal_axis, prod, sum_type, unravel
+from ..util import ELEMWISE, const_like, injective, normal_axis, prod, sum_type, unravel
 
 __all__ = ["batch_norm", "bias_add", "flatten", "layer_norm", "leaky_relu", "prelu", "relu", "scale_shift_nchw",
            "scale_shift_nchwc", "scale_shift_nhwc"]  # fmt: skip
@@ -42,7 +42,7 @@ def flatten(data):
     def f(*ax):
         return data(ax[0], *unravel(ax[1], rest))
 
-    return c_compute([data.shape[0], prod(rest)], f, "tensor", INJECTIVE)
+    return injective([data.shape[0], prod(rest)], f, "tensor")
 
 
 def bias_add(data, bias, axis=1):

@@ -5,7 +5,7 @@ from .. import reduction
 from ..broadcast import binary
 from ..elemwise import as_type, sqrt
 from ..transform import reshape
-from ..util import INJECTIVE, as_const_int, c_compute, normal_axis, sum_type
+from ..util import as_const_int, injective, normal_axis, sum_type
 
 __all__ = ["group_norm", "instance_norm", "nll_loss", "rms_norm"]
 
@@ -88,13 +88,13 @@ def nll_loss(predictions, targets, weights, reduction, ignore_index):
         at = (ax[0], safe, *ax[1:]) if batch else (safe,)
         return te.if_then_else(counts, tir.const(0, dtype) - predictions(*at) * w, tir.const(0, dtype))
 
-    each = c_compute(targets.shape, loss, "T_nll_loss", INJECTIVE)
+    each = injective(targets.shape, loss, "T_nll_loss")
     if reduction == "none":
         return each
     total = _total(each)
     if reduction == "sum":
         return total
-    weighed = _total(c_compute(targets.shape, lambda *ax: weight(ax)[2], "T_nll_weights", INJECTIVE))
+    weighed = _total(injective(targets.shape, lambda *ax: weight(ax)[2], "T_nll_weights"))
     return binary("divide", total, weighed)
 
 

@@ -8,7 +8,7 @@ from ....error import OpNotImplemented
 from ....numerics import is_float
 from ... import op as relay
 from .. import common as c
-from ..values import arange, array, dtype_of, known, rank_of, shape_of
+from ..values import along, arange, array, dtype_of, known, rank_of, shape_of
 from .table import ATEN, aten, unless_empty, with_axis
 
 
@@ -124,8 +124,7 @@ def _mode(x, dim=-1, keepdim=False):
     same = relay.equal(x, value)
     if is_float(dtype_of(x)):
         same = relay.logical_or(same, relay.logical_and(relay.not_equal(x, x), relay.not_equal(value, value)))
-    lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
-    places = array(arange(shape_of(x)[axis]).reshape(lift), "int64")
+    places = array(along(arange(shape_of(x)[axis]), axis, rank_of(x)), "int64")
     last = relay.max(relay.where(same, places, array(-1, "int64")), [axis], keepdims=True)
     return [value, last] if keepdim else [relay.squeeze(v, [axis]) for v in (value, last)]
 

@@ -11,7 +11,7 @@ import numpy as np
 from ....error import OpNotImplemented
 from ... import op as relay
 from .. import common as c
-from ..values import arange, array, dtype_of, rank_of, shape_of
+from ..values import along, arange, array, dtype_of, rank_of, shape_of
 from .table import aten
 
 _MOST = 64  # columns
@@ -35,7 +35,7 @@ def _cut(x, axis, k):
 
 def _rows(n, rank=3, axis=1):
     """The numbers of rows (or of columns: `axis` 2)."""
-    return arange(n).reshape([-1 if a == axis else 1 for a in range(rank)])
+    return along(arange(n), axis, rank)
 
 
 def _mask(truth):

@@ -10,7 +10,7 @@ from ... import op as relay
 from ...expr import Expr
 from ...op import nn
 from .. import common as c
-from ..values import arange, array, dtype_of, known, rank_of, repeated, shape_of
+from ..values import along, arange, array, dtype_of, known, rank_of, repeated, shape_of
 from .promotion import Types, as_type, constant, fitting
 from .table import aten, lifted, listed, per_axis, scaled, unless_empty, with_axis
 
@@ -151,7 +151,7 @@ def _strided(x, size, stride, offset):
     """The flat places of a view by strides."""
     at = np.asarray(offset or 0)
     for axis, (n, step) in enumerate(zip(size, stride)):
-        at = at + arange(n).reshape([-1 if a == axis else 1 for a in range(len(size))]) * step
+        at = at + along(arange(n), axis, len(size)) * step
     at = repeated(at, tuple(size))
     if at.min() < 0 or at.max() >= math.prod(shape_of(x)):
         raise ValueError(f"a view with the size {tuple(size)} and the strides {tuple(stride)} reaches beyond {math.prod(shape_of(x))} elements")
@@ -446,8 +446,7 @@ def _put(x, index, source, accumulate=False):
 def _slice_scatter(x, src, dim=0, start=None, end=None, step=1):
     axis = dim % rank_of(x)
     at = arange(shape_of(x)[axis])[slice(start, end, step)]
-    lift = [-1 if a == axis else 1 for a in range(rank_of(x))]
-    index = array(repeated(at.reshape(lift), shape_of(src)), "int64")
+    index = array(repeated(along(at, axis, rank_of(x)), shape_of(src)), "int64")
     return c.scatter_elements(x, index, src, axis)
 
 

@@ -12,8 +12,7 @@ from ....error import OpNotImplemented
 from ....numerics import is_float
 from ... import op as relay
 from ...expr import Expr
-from .. import common as c
-from .. import spectrum
+from .. import common as c, spectrum
 from ..values import array, dtype_of, rank_of, shape_of
 from .promotion import result_type
 from .table import ATEN, aten

@@ -23,20 +23,6 @@ def _wide(f):
     return convert
 
 
-def _polynomial(x, coefficients):
-    """Horner's rule, from the highest power on."""
-    y = c.scalar(coefficients[0], x)
-    for k in coefficients[1:]:
-        y = relay.add(relay.multiply(y, x), c.scalar(k, x))
-    return y
-
-
-def _sum(x, *more):
-    for y in more:
-        x = relay.add(x, y)
-    return x
-
-
 _EULER_GAMMA = 0.5772156649015329
 
 # Lanczos (1964), g = 7: the coefficients of Godfrey (2001).
@@ -47,12 +33,11 @@ _LANCZOS = (0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.323
 def _log_gamma_of_more_than_half(x):
     one = c.scalar(1, x)
     y = relay.subtract(x, one)
-    series = c.scalar(_LANCZOS[0], x)
-    for k, a in enumerate(_LANCZOS[1:], 1):
-        series = relay.add(series, relay.divide(c.scalar(a, x), relay.add(y, c.scalar(k, x))))
+    terms = [relay.divide(c.scalar(a, x), relay.add(y, c.scalar(k, x))) for k, a in enumerate(_LANCZOS[1:], 1)]
+    series = c.summed([c.scalar(_LANCZOS[0], x), *terms])
     t = relay.add(y, c.scalar(7.5, x))
     power = relay.subtract(relay.multiply(relay.add(y, c.scalar(0.5, x)), relay.log(t)), t)
-    return _sum(c.scalar(0.5 * math.log(2 * math.pi), x), power, relay.log(series))
+    return c.summed([c.scalar(0.5 * math.log(2 * math.pi), x), power, relay.log(series)])
 
 
 def _zeta_less_one(k):
@@ -70,7 +55,7 @@ def _log_gamma_about_two(x):
     """From 0.5 to 2.5, with the zeros at 1 and 2: by the series about 2."""
     first = relay.less(x, c.scalar(1.5, x))
     z = relay.subtract(x, relay.where(first, c.scalar(1, x), c.scalar(2, x)))
-    out = _polynomial(z, _NEAR_TWO)
+    out = c.polynomial(z, _NEAR_TWO)
     return relay.where(first, relay.subtract(out, relay.log1p(z)), out)
 
 
@@ -110,11 +95,11 @@ _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)
 def _digamma(x):
     one, zero = c.scalar(1, x), c.scalar(0, x)
     below, y, part = _reflected(x)
-    steps = _sum(*(relay.divide(one, relay.add(y, c.scalar(k, x))) for k in range(10)))
+    steps = c.summed([relay.divide(one, relay.add(y, c.scalar(k, x))) for k in range(10)])
     z = relay.add(y, c.scalar(10, x))
     square = relay.divide(one, relay.multiply(z, z))
-    tail = relay.multiply(square, _polynomial(square, _DIGAMMA[::-1]))
-    out = relay.subtract(relay.log(z), _sum(relay.divide(c.scalar(0.5, x), z), tail, steps))
+    tail = relay.multiply(square, c.polynomial(square, _DIGAMMA[::-1]))
+    out = relay.subtract(relay.log(z), c.summed([relay.divide(c.scalar(0.5, x), z), tail, steps]))
     angle = relay.multiply(part, c.scalar(math.pi, x))
     out = relay.where(below, relay.subtract(out, relay.divide(c.scalar(math.pi, x), relay.tan(angle))), out)
     pole = relay.logical_and(relay.equal(part, zero), relay.less(x, zero))
@@ -131,8 +116,8 @@ _EDGE = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573
 def _erfinv_of(x):
     one, five = c.scalar(1, x), c.scalar(5, x)
     w = relay.negative(relay.log(relay.multiply(relay.subtract(one, x), relay.add(one, x))))
-    inner = _polynomial(relay.subtract(w, c.scalar(2.5, x)), _CENTRE)
-    outer = _polynomial(relay.subtract(relay.sqrt(relay.maximum(w, five)), c.scalar(3, x)), _EDGE)
+    inner = c.polynomial(relay.subtract(w, c.scalar(2.5, x)), _CENTRE)
+    outer = c.polynomial(relay.subtract(relay.sqrt(relay.maximum(w, five)), c.scalar(3, x)), _EDGE)
     y = relay.multiply(relay.where(relay.less(w, five), inner, outer), x)
     for _ in range(2):  # Newton
         slope = relay.multiply(c.scalar(2 / math.sqrt(math.pi), x), relay.exp(relay.negative(relay.multiply(y, y))))
@@ -192,10 +177,10 @@ def _bessel(order):
         a = relay.abs(x)
         near, much = relay.minimum(a, c.scalar(split, x)), relay.maximum(a, c.scalar(split, x))
         half = relay.multiply(near, c.scalar(0.5, x))
-        low = relay.multiply(_polynomial(relay.multiply(half, half), power[::-1]), relay.exp(relay.negative(near)))
+        low = relay.multiply(c.polynomial(relay.multiply(half, half), power[::-1]), relay.exp(relay.negative(near)))
         low = relay.multiply(low, half) if order else low
         root = relay.multiply(c.scalar(math.sqrt(2 * math.pi), x), relay.sqrt(much))
-        high = relay.divide(_polynomial(relay.divide(c.scalar(1, x), much), far[::-1]), root)
+        high = relay.divide(c.polynomial(relay.divide(c.scalar(1, x), much), far[::-1]), root)
         y = relay.where(relay.greater(a, c.scalar(split, x)), high, low)
         y = relay.where(relay.less(x, c.scalar(0, x)), relay.negative(y), y) if order else y  # 0.0 of -0.0, as PyTorch's
         return relay.where(relay.not_equal(x, x), x, y)
@@ -243,7 +228,7 @@ def _hankel(order, x):
     cosine, sine = relay.multiply(scale, relay.cos(x)), relay.multiply(scale, relay.sin(x))
     both, less = relay.add(sine, cosine), relay.subtract(sine, cosine)
     turned = (less, relay.negative(both)) if order else (both, less)
-    return _polynomial(square, p[::-1]), relay.multiply(z, _polynomial(square, q[::-1])), *turned
+    return c.polynomial(square, p[::-1]), relay.multiply(z, c.polynomial(square, q[::-1])), *turned
 
 
 _FAR = 20.0  # from where on the asymptotic series are taken
@@ -253,14 +238,13 @@ _POINTS = 28  # of a quarter of the circle: J of the order 4 * 28 - 56 is nothin
 def _of_angles(order, a, weight):
     """The mean over the points of a quarter circle of cos(a sin t) or, of order 1, sin(a sin t) sin t, times a weight: Bessel's integral
     (9.1.18), whose sum over points of equal distance converges faster than any power."""
-    total = None
+    terms = []
     for j in range(_POINTS):
         t = (j + 0.5) * math.pi / 2 / _POINTS
         angle = relay.multiply(a, c.scalar(math.sin(t), a))
         value, factor = (relay.sin(angle), math.sin(t)) if order else (relay.cos(angle), 1.0)
-        term = relay.multiply(value, c.scalar(factor * weight(t) / _POINTS, a))
-        total = term if total is None else relay.add(total, term)
-    return total
+        terms.append(relay.multiply(value, c.scalar(factor * weight(t) / _POINTS, a)))
+    return c.summed(terms)
 
 
 def _bessel_j(order):
@@ -330,8 +314,8 @@ def _bessel_k(order, scaled):
         near = relay.minimum(x, s(first))
         half = relay.multiply(near, s(0.5))
         square = relay.multiply(half, half)
-        log = relay.multiply(_log_of_half(near), _polynomial(square, power[::-1]))
-        tail = relay.multiply(s(0.5), _polynomial(square, _second_series(order)))
+        log = relay.multiply(_log_of_half(near), c.polynomial(square, power[::-1]))
+        tail = relay.multiply(s(0.5), c.polynomial(square, _second_series(order)))
         low = relay.subtract(tail, log) if not order else relay.add(
             relay.divide(s(1), near), relay.multiply(half, relay.subtract(log, tail)))  # fmt: skip
         low = relay.multiply(low, relay.exp(near))
@@ -342,7 +326,7 @@ def _bessel_k(order, scaled):
             value = relay.exp(relay.multiply(mid, s(1 - math.cosh(t))))
             middle = relay.add(middle, relay.multiply(value, s(step * math.cosh(order * t))))
         much = relay.maximum(x, s(split))
-        high = relay.multiply(relay.divide(s(math.sqrt(math.pi / 2)), relay.sqrt(much)), _polynomial(relay.divide(s(1), much), far[::-1]))
+        high = relay.multiply(relay.divide(s(math.sqrt(math.pi / 2)), relay.sqrt(much)), c.polynomial(relay.divide(s(1), much), far[::-1]))
         y = relay.where(relay.less(x, s(first)), low, relay.where(relay.less(x, s(split)), middle, high))
         y = y if scaled else relay.multiply(y, relay.exp(relay.negative(x)))
         return relay.where(relay.equal(x, s(0)), s(np.inf), relay.where(relay.less(x, s(0)), s(np.nan), y))
@@ -366,10 +350,10 @@ def _hurwitz(s, q):
     """The sum of (q + k)^-s: ten terms, and the formula of Euler and Maclaurin for the others."""
     one = c.scalar(1, q)
     power = lambda x, e: relay.power(x, relay.negative(e))  # noqa: E731
-    total = _sum(*(power(relay.add(q, c.scalar(k, q)), s) for k in range(10)))
+    total = c.summed([power(relay.add(q, c.scalar(k, q)), s) for k in range(10)])
     z = relay.add(q, c.scalar(10, q))
     last = power(z, s)
-    total = _sum(total, relay.divide(relay.multiply(last, z), relay.subtract(s, one)), relay.multiply(last, c.scalar(0.5, q)))
+    total = c.summed([total, relay.divide(relay.multiply(last, z), relay.subtract(s, one)), relay.multiply(last, c.scalar(0.5, q))])
     s = relay.minimum(s, c.scalar(1e4, s))  # beyond, the first terms are all there is
     factor, shrink = relay.divide(relay.multiply(s, last), z), relay.multiply(z, z)
     for k, b in enumerate(_EULER, 1):
