@@ -118,9 +118,7 @@ class Var(Expr):
         super().__init__()
         self.name_hint, self.type_annotation, self._type = str(name_hint), type_annotation, type_annotation
 
-    @property
-    def vid(self):
-        return self
+    vid = property(lambda self: self)
 
     def __repr__(self):
         return f"Var({self.name_hint}, ty={self._type})"
@@ -168,9 +166,7 @@ class Constant(Expr):
         """The value as an array of numbers: of bfloat16 as float32."""
         return from_bfloat16(self.data) if self._type.dtype == "bfloat16" else self.data
 
-    @property
-    def is_scalar(self):
-        return self.data.ndim == 0
+    is_scalar = property(lambda self: self.data.ndim == 0)
 
     def __repr__(self):
         return f"Constant({self._type})"
@@ -273,9 +269,7 @@ class Function(Expr):
         self.body, self.ret_type, self.type_params = body, ret_type, list(type_params or [])
         self.attrs, self.span = Attrs.of(attrs), span
 
-    @property
-    def is_primitive(self):
-        return bool(self.attrs.get("Primitive"))
+    is_primitive = property(lambda self: bool(self.attrs.get("Primitive")))
 
     def with_attr(self, key, value):
         return Function(self.params, self.body, self.ret_type, self.type_params,
@@ -472,8 +466,7 @@ def rewrite(expr, visit):
     if nothing below changed) and returns the replacement. Shared nodes are visited once."""
     memo = {}
     for e in post_order(expr):
-        new = with_children(e, [memo[id(c)] for c in children(e)])
-        memo[id(e)] = visit(e, new)
+        memo[id(e)] = visit(e, with_children(e, [memo[id(c)] for c in children(e)]))
     return memo[id(expr)]
 
 

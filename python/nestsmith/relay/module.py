@@ -32,9 +32,7 @@ class IRModule:
         mod["main"] = expr if isinstance(expr, Function) else Function(free_vars(expr), expr)
         return mod
 
-    @property
-    def functions(self):
-        return {self._globals[k]: f for k, f in self._functions.items()}
+    functions = property(lambda self: {self._globals[k]: f for k, f in self._functions.items()})
 
     def get_global_var(self, name):
         if name not in self._globals:

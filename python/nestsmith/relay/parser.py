@@ -97,8 +97,7 @@ class _Text:
 
     def place(self, start=None):
         start = self._ahead[2] if start is None else start
-        line = self.text.count("\n", 0, start)
-        return line + 1, start - (self.text.rfind("\n", 0, start) + 1) + 1
+        return self.text.count("\n", 0, start) + 1, start - (self.text.rfind("\n", 0, start) + 1) + 1
 
     def fail(self, what, start=None):
         line, column = self.place(start)
@@ -260,8 +259,7 @@ class _Parser:
             return self.unary()
         left = self.expr(level + 1)
         while self.t.peek() in _BINARY[level] and self.t.peek_kind() == "sign":
-            name = _BINARY[level][self.t.next()[1]]
-            left = make_call(name, [left, self.expr(level + 1)], {})
+            left = make_call(_BINARY[level][self.t.next()[1]], [left, self.expr(level + 1)], {})
         return left
 
     def unary(self):

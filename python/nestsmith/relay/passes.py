@@ -151,10 +151,7 @@ class Pass:
     def __init__(self, name, opt_level, run):
         self.name, self.opt_level, self._run = name, opt_level, run
 
-    @property
-    def info(self):
-        """The pass itself, which has `name` and `opt_level`."""
-        return self
+    info = property(lambda self: self, doc="The pass itself, which has `name` and `opt_level`.")
 
     def __call__(self, mod):
         ctx = PassContext.current()

@@ -68,9 +68,7 @@ class TensorType(Type):
             raise ValueError(f"{self} has an unknown dimension")
         return self.shape
 
-    @property
-    def is_static(self):
-        return not any(isinstance(d, Any) for d in self.shape)
+    is_static = property(lambda self: not any(isinstance(d, Any) for d in self.shape))
 
     @property
     def size(self):
@@ -79,9 +77,7 @@ class TensorType(Type):
             n *= d
         return n
 
-    @property
-    def nbytes(self):
-        return self.size * dtype_bytes(self.dtype)
+    nbytes = property(lambda self: self.size * dtype_bytes(self.dtype))
 
     def __eq__(self, other):
         return isinstance(other, TensorType) and self.shape == other.shape and self.dtype == other.dtype
@@ -102,9 +98,7 @@ class TupleType(Type):
     def __init__(self, fields):
         self.fields = tuple(fields)
 
-    @property
-    def is_static(self):
-        return all(f.is_static for f in self.fields)
+    is_static = property(lambda self: all(f.is_static for f in self.fields))
 
     def __eq__(self, other):
         return isinstance(other, TupleType) and self.fields == other.fields

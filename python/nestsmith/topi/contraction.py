@@ -52,8 +52,7 @@ def matmul(a, b, transp_a=False, transp_b=False):
 
 def _labels(subscripts, operands):
     """(labels of each operand, labels of the result): letters, and numbers for the dimensions of ellipses, from the last one on."""
-    text = subscripts.replace(" ", "")
-    left, arrow, right = text.partition("->")
+    left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
         raise ValueError(f"einsum: {subscripts!r} speaks of {len(terms)} operands, not of {len(operands)}")

@@ -258,8 +258,7 @@ def matrix_set_diag(data, diagonal, k=0, align="RIGHT_LEFT"):
         length = tir.Select(d >= 0, te.min(columns - d, rows), te.min(rows + d, columns))
         right = tir.Select(d >= 0, tir.const(above == "RIGHT"), tir.const(below == "RIGHT"))
         at = te.min(i, j) + tir.Select(right, width - length, 0)
-        inside = te.all(d >= k1, d <= k2)
-        return te.if_then_else(inside, diagonal(*batch, k2 - d, at), data(*ax))
+        return te.if_then_else(te.all(d >= k1, d <= k2), diagonal(*batch, k2 - d, at), data(*ax))
 
     assert n >= 1
     return util.injective(data.shape, f, "T_matrix_set_diag")
@@ -379,8 +378,7 @@ def unique(data, is_sorted=True, return_counts=False):
         def moved(t):
             return util.injective([n], lambda j: t(place(j)), "T_unique_moved")
 
-        slots = util.injective([n], lambda j: j, "T_unique_slots")
-        back = _matched(slots, place, n, "T_unique_back")
+        back = _matched(util.injective([n], lambda j: j, "T_unique_slots"), place, n, "T_unique_back")
         by_rank = inverse
         inverse = util.injective([n], lambda i: back(by_rank(i)), "T_unique_inverse_moved")
         values, index, counts = moved(values), moved(index), moved(counts)

@@ -68,8 +68,7 @@ def _hash(key, counter, n, name):
 
 def _fresh(gen, name):
     """The four words of a key that stands for the key and the path of ``gen``."""
-    hashed = _hash(lambda w: gen(w), lambda i, w: gen(4 + w), 1, name)
-    return hashed
+    return _hash(lambda w: gen(w), lambda i, w: gen(4 + w), 1, name)
 
 
 def threefry_generate(gen, out_shape):
@@ -206,8 +205,7 @@ def multinomial(gen, probs, num_samples):
     k = te.reduce_axis((0, classes - 1), "k")  # the last class takes what is left
 
     def f(*ax):
-        passed = running(*ax[:-1], k) <= u(*ax) * total(*ax[:-1], 0)
-        return te.sum(passed.astype("int32"), axis=k)
+        return te.sum((running(*ax[:-1], k) <= u(*ax) * total(*ax[:-1], 0)).astype("int32"), axis=k)
 
     return after, c_compute([*lead, num_samples], f, "T_multinomial", COMM_REDUCE)
 

@@ -117,8 +117,7 @@ def stack(tensors, axis=0):
     tensors = list(tensors)
     if not tensors:
         raise ValueError("stack needs at least one tensor")
-    n = len(tensors[0].shape)
-    a = axis + n + 1 if axis < 0 else axis
+    a = axis + len(tensors[0].shape) + 1 if axis < 0 else axis
     shape = [*tensors[0].shape[:a], len(tensors), *tensors[0].shape[a:]]
 
     def f(*ax):

@@ -168,6 +168,5 @@ def create_executor(kind="debug", mod=None, device=None, target="llvm", params=N
     mod = mod.shallow_copy()
     if params:
         mod["main"] = bind_params_by_name(mod["main"], params)
-    executor = _KINDS[kind]()
-    return executor._set(mod, device[0] if isinstance(device, (list, tuple)) else device, target)
+    return _KINDS[kind]()._set(mod, device[0] if isinstance(device, (list, tuple)) else device, target)
 

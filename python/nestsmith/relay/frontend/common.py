@@ -240,8 +240,7 @@ def transposed_convolution(x, w, bias, strides, pads, dilation, groups, output_p
         x = spread(x, strides)
         full = [(k - 1) * d for k, d in zip(shape[2:], dilation)]
         lo = [f - p for f, p in zip(full, pads[:dims])]
-        hi = [f - p + o for f, p, o in zip(full, pads[dims:], output_padding)]
-        x = pad(x, [0, 0, *lo], [0, 0, *hi])
+        x = pad(x, [0, 0, *lo], [0, 0, *[f - p + o for f, p, o in zip(full, pads[dims:], output_padding)]])
         w = relay.reverse(w, 2) if dims == 1 else w
         for a in range(2, 2 + dims) if dims > 1 else ():
             w = relay.reverse(w, a)
@@ -599,8 +598,7 @@ def _positions(n, out, scale, mode, roi):
     if mode == "pytorch_half_pixel" and out == 1:
         return i * 0.0
     if mode == "half_pixel_symmetric":
-        real = scale * n
-        return n / 2 * (1 - out / real) + (i + 0.5) / scale - 0.5
+        return n / 2 * (1 - out / (scale * n)) + (i + 0.5) / scale - 0.5
     if mode not in ("half_pixel", "pytorch_half_pixel"):
         raise ValueError(f"coordinate_transformation_mode {mode!r} is not supported")
     return (i + 0.5) / scale - 0.5

@@ -272,8 +272,7 @@ class _Graph:
         key = function.domain, function.name, function.overload, constant
         if key not in self.told:
             known = {name for name, yes in zip(function.input, constant) if yes}
-            found = self._missing(function, known)
-            self.told[key] = found, [o in known for o in function.output]
+            self.told[key] = self._missing(function, known), [o in known for o in function.output]
         return self.told[key]
 
     def _missing(self, graph, known):
@@ -323,8 +322,7 @@ class _Graph:
             self.values[t.name] = c = _constant(t)
             if dtype_of(c) != "bfloat16":  # whose values NumPy cannot hold in params
                 self.weights[id(c)] = (t.name, c)
-        names = [i.name for i in graph.input if i.name not in self.values]
-        given = self._given(names, shapes)
+        given = self._given([i.name for i in graph.input if i.name not in self.values], shapes)
         for i in graph.input:
             if i.name not in self.values:
                 self.values[i.name] = v = self._input(i, *given, dtype)
@@ -349,9 +347,7 @@ class _Graph:
         if not freeze:
             body = rewrite(body, visit)
         used = free_vars(body)
-        order = [*self.inputs, *(v for v in used if v not in self.inputs)]
-        mod = IRModule.from_expr(Function(order, body))
-        return mod, params
+        return IRModule.from_expr(Function([*self.inputs, *(v for v in used if v not in self.inputs)], body)), params
 
     def _given(self, names, shapes):
         """What `shapes` says: shapes of inputs; sizes that it calls as the model does; sizes that follow from the shapes."""
@@ -455,8 +451,7 @@ class _Graph:
                 made = unrolled(lambda body, inner: self._body(body, inner, opset), node, values, opset)
                 values.update({name: e for name, e in zip(node.output, made) if name})
                 continue
-            inputs = [values.get(i) if i else None for i in node.input]
-            outs = self._convert(node, inputs, opset)
+            outs = self._convert(node, [values.get(i) if i else None for i in node.input], opset)
             for name, e in zip(node.output, [*outs, *[None] * len(node.output)]):  # fewer, where a definition does not fit
                 if name and e is None and (name in last or name in keep):
                     raise ValueError(f"{label(node)}: nothing makes its output {name!r}; its attributes or inputs do not fit together")
@@ -488,8 +483,7 @@ class _Graph:
 
     def _expand(self, node, inputs, opset):
         """By the function of the model, or the standard's definition of the operator."""
-        types = [_type_proto(x) for x in inputs]
-        found = self.definition(node, types)
+        found = self.definition(node, [_type_proto(x) for x in inputs])
         if not isinstance(found, tuple):
             raise OpNotImplemented(f"{node.op_type} {node.name!r} is not supported; take it out of the model, or register a converter for it")
         defaults, body = found

@@ -17,8 +17,7 @@ __all__: list = []
 def _tensors(n, kept):
     """(X, G, what is kept...) of each tensor."""
     count = (len(n.inputs) - 2) // (2 + kept)
-    groups = [n.inputs[2 + k * count : 2 + (k + 1) * count] for k in range(2 + kept)]
-    return list(zip(*groups))
+    return list(zip(*[n.inputs[2 + k * count : 2 + (k + 1) * count] for k in range(2 + kept)]))
 
 
 def _in_turn(rows):

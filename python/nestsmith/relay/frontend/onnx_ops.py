@@ -411,8 +411,7 @@ def _softmax(n, x):
     axis = n.axis(-1 if n.opset >= 13 else 1, rank)
     if n.opset >= 13 or axis == rank - 1:
         return c.softmax(x, axis, log)
-    flat = relay.reshape(x, (math.prod(shape[:axis]), -1))
-    return relay.reshape(c.softmax(flat, 1, log), shape)
+    return relay.reshape(c.softmax(relay.reshape(x, (math.prod(shape[:axis]), -1)), 1, log), shape)
 
 
 @converter("Hardmax")
@@ -482,8 +481,7 @@ def _topk(n, x):
 
 @converter("Shape")
 def _shape(n):
-    shape = shape_of(n.input(0))
-    return array(shape[slice(n.get("start", 0), n.get("end"))], "int64")
+    return array(shape_of(n.input(0))[slice(n.get("start", 0), n.get("end"))], "int64")
 
 
 converter("Size")(lambda n: array(math.prod(shape_of(n.input(0))), "int64"))
@@ -491,8 +489,7 @@ converter("Size")(lambda n: array(math.prod(shape_of(n.input(0))), "int64"))
 
 @converter("Reshape")
 def _reshape(n):
-    shape = n.ints(1, "shape")
-    return relay.reshape(n.input(0), shape, allowzero=bool(n.get("allowzero")))
+    return relay.reshape(n.input(0), n.ints(1, "shape"), allowzero=bool(n.get("allowzero")))
 
 
 @converter("Flatten")
@@ -522,8 +519,7 @@ def _squeeze(n, x):
 @converter("Unsqueeze")
 def _unsqueeze(n, x):
     axes = n.ints(1, "axes")
-    rank = rank_of(x) + len(axes)
-    axes = c.axes_of(axes, rank)
+    axes = c.axes_of(axes, rank_of(x) + len(axes))
     if len(set(axes)) < len(axes):
         raise ValueError(f"axes {axes} have one twice")
     for a in sorted(axes):

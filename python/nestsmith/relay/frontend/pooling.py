@@ -20,8 +20,7 @@ def windows(shape, size, strides, pads, dilation, ceil=False):
         count = c.out_extent(n, k, s, d, pads[i] + pads[i + dims], ceil, pads[i])
         at = arange(count).reshape(-1, 1) * s - pads[i] + arange(k) * d
         inside = (at >= 0) & (at < n)
-        first = np.take_along_axis(at, inside.argmax(1)[:, None], 1)
-        out.append(np.where(inside, at, first))
+        out.append(np.where(inside, at, np.take_along_axis(at, inside.argmax(1)[:, None], 1)))
     return out
 
 

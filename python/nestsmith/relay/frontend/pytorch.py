@@ -116,8 +116,7 @@ def from_pytorch(script_module, input_infos=None, custom_convert_map=None, defau
     if (infos or example_inputs is not None) and open_sizes(torch, script_module):
         script_module = bound(torch, script_module, _examples(torch, infos, example_inputs, "an exported program with open sizes"), {})
     names = [name for name, _, _ in infos] if infos else None
-    table = {**ATEN, **(custom_convert_map or {})}
-    program = read(torch, script_module, table)
+    program = read(torch, script_module, {**ATEN, **(custom_convert_map or {})})
     with budget.importing(limits):
         mod, params = program.network(names, infos, freeze_params)
     if check is not False:

@@ -18,8 +18,7 @@ def _scale(n, i, axis, rank):
 
 def _requantised(n, total, a, b, y, zero):
     """int32 sums with scales `a` and `b` in the type, scale and zero point of the result."""
-    factor = relay.divide(relay.multiply(a, b), y)
-    scaled = relay.multiply(relay.cast(total, "float32"), factor)
+    scaled = relay.multiply(relay.cast(total, "float32"), relay.divide(relay.multiply(a, b), y))
     return CONVERTERS["QuantizeLinear"](Node("QuantizeLinear", n.name, [scaled, array(1.0, "float32"), n.input(zero)], {}, n.opset))
 
 

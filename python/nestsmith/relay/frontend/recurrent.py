@@ -44,8 +44,7 @@ def _activations(n, d):
 
 
 def _rnn(n, fs, x, h, state, r, bias, peep, size):
-    y = relay.add(x, c.linear(h, r, bias))
-    return fs[0](y), None
+    return fs[0](relay.add(x, c.linear(h, r, bias))), None
 
 
 def _gru(n, fs, x, h, state, r, bias, peep, size):

@@ -176,8 +176,7 @@ class Node:
     def ints(self, i, name):
         """Integers that are an attribute in old models and input `i` in new ones; None if there are none."""
         if name in self.attrs:
-            v = self.attrs[name]
-            return integers(v)
+            return integers(self.attrs[name])
         x = self.array(i, name)
         return None if x is None else integers(x)
 

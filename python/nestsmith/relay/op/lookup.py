@@ -150,8 +150,7 @@ def check_index(indices, extent, from_end=False, what="index", first=False):
 
 
 def _one_hot_infer(attrs, types):
-    t = tensor(types, 0)
-    shape = list(t.shape)
+    shape = list(tensor(types, 0).shape)
     shape.insert(norm_axis(attrs.axis, len(shape) + 1), attrs.depth)
     return TensorType(shape, attrs.dtype)
 

@@ -28,8 +28,7 @@ def _test(name):
     f, evaluate = getattr(topi, name), _TESTS[name]
 
     def infer(attrs, types):
-        t = tensor(types, 0)
-        return TensorType(t.shape, "bool")
+        return TensorType(tensor(types, 0).shape, "bool")
 
     register(name, ELEMWISE, infer, lambda attrs, x: evaluate(x), loops=lambda a, x, c, t: f(x[0]))
 

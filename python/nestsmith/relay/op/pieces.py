@@ -30,8 +30,7 @@ def _concat_infer(attrs, types):
         )
         if not same or f.dtype != first.dtype:
             raise ValueError(f"{f} does not match {first} beside axis {axis}")
-        d = f.shape[axis]
-        total = total + d
+        total = total + f.shape[axis]
     shape = list(first.shape)
     shape[axis] = total
     return TensorType(shape, first.dtype)

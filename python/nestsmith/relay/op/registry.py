@@ -95,10 +95,7 @@ class Op:
         """How basic it is: 1 (arithmetic and the first layers) to 10."""
         return self.given.get("support_level", next((level for level, known in _LEVELS.items() if self.name in known), 10))
 
-    @property
-    def description(self):
-        """What it does, as it was registered."""
-        return self.given.get("description", "")
+    description = property(lambda self: self.given.get("description", ""), doc="What it does, as it was registered.")
 
     @property
     def arguments(self):

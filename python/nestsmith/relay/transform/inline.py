@@ -124,8 +124,7 @@ def _inline(mod, ctx):
             return rx.bind(new.op.body, dict(zip(new.op.params, new.args)))
         return new
 
-    out = IRModule({gv: inlined(gv.name_hint) for gv in mod.functions if gv.name_hint not in marked})
-    return out
+    return IRModule({gv: inlined(gv.name_hint) for gv in mod.functions if gv.name_hint not in marked})
 
 
 def _mentions(func, names):

@@ -33,8 +33,7 @@ def _may_be_part(e, axis, readers):
     if (not is_primitive_call(e) or e.op.attrs.get("reshape_only") or _joins(e) or readers[id(e)] != 1
         or not _sized(e.checked_type)):  # fmt: skip
         return False
-    shape = e.checked_type.shape
-    return e.checked_type.nbytes // math.prod(shape[:axis]) % _core.PROGRAM_ALIGN == 0
+    return e.checked_type.nbytes // math.prod(e.checked_type.shape[:axis]) % _core.PROGRAM_ALIGN == 0
 
 
 def _found(body):

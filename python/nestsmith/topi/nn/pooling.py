@@ -124,5 +124,4 @@ def adaptive_pool3d(data, output_size, pool_type, layout="NCDHW"):
 
 def global_pool(data, pool_type, layout="NCHW"):
     """Pooling of all spatial dimensions to 1."""
-    letters = [c for c in "DHW" if c in layout]
-    return _adaptive(data, 1, pool_type, layout_axes(layout, letters))
+    return _adaptive(data, 1, pool_type, layout_axes(layout, [c for c in "DHW" if c in layout]))

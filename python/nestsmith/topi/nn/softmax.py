@@ -9,8 +9,7 @@ __all__ = ["fast_softmax", "log_softmax", "softmax", "softmax_common"]
 
 
 def _parts(x, axis):
-    n = len(x.shape)
-    a = normal_axis(axis, n)
+    a = normal_axis(axis, len(x.shape))
     if not x.dtype.startswith(("float", "bfloat")):
         raise ValueError(f"softmax of {x.dtype}: it is defined for floating-point types; cast the data first")
     rest = [s for i, s in enumerate(x.shape) if i != a]

@@ -116,8 +116,7 @@ aten("rrelu_with_noise_functional")(lambda x, noise, *given: [_rrelu(x, *given),
 
 @aten("hardtanh")
 def _hardtanh(x, low=-1.0, high=1.0):
-    kind = dtype_of(x)
-    return _clamp(x, *((low, high) if is_float(kind) else (int(low), int(high))))
+    return _clamp(x, *((low, high) if is_float(dtype_of(x)) else (int(low), int(high))))
 
 
 @aten("threshold", types=Types("x", "threshold value", fits="threshold value"))

@@ -138,8 +138,7 @@ def _halves(lu):
 
 def _parity(exchanged, kind):
     steps = array(arange(shape_of(exchanged)[1]).reshape(1, -1), "int32")
-    sign = relay.where(relay.equal(exchanged, steps), array(1.0, kind), array(-1.0, kind))
-    return relay.prod(sign, [1])
+    return relay.prod(relay.where(relay.equal(exchanged, steps), array(1.0, kind), array(-1.0, kind)), [1])
 
 
 def _pivots(exchanged):

@@ -264,8 +264,7 @@ def _log(x):
 @pairs("sgn")
 def _sgn(x):
     size = relay.hypot(x.re, x.im)
-    none = relay.equal(size, c.scalar(0, size))
-    size = relay.where(none, c.scalar(1, size), size)
+    size = relay.where(relay.equal(size, c.scalar(0, size)), c.scalar(1, size), size)
     return Pair(relay.divide(x.re, size), relay.divide(x.im, size))
 
 

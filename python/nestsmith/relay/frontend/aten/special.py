@@ -31,8 +31,7 @@ _LANCZOS = (0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.323
 
 
 def _log_gamma_of_more_than_half(x):
-    one = c.scalar(1, x)
-    y = relay.subtract(x, one)
+    y = relay.subtract(x, c.scalar(1, x))
     terms = [relay.divide(c.scalar(a, x), relay.add(y, c.scalar(k, x))) for k, a in enumerate(_LANCZOS[1:], 1)]
     series = c.summed([c.scalar(_LANCZOS[0], x), *terms])
     t = relay.add(y, c.scalar(7.5, x))
@@ -395,8 +394,7 @@ def _polygamma(n, x):
 
 def _derivative(n, x):
     """(-1)^(n+1) n! zeta(n + 1, x)."""
-    order = c.scalar(n + 1, x)
-    y = relay.multiply(_shifted(order, x), c.scalar((-1.0) ** (n + 1) * math.factorial(n), x))
+    y = relay.multiply(_shifted(c.scalar(n + 1, x), x), c.scalar((-1.0) ** (n + 1) * math.factorial(n), x))
     pole = relay.logical_and(relay.less_equal(x, c.scalar(0, x)), relay.equal(x, relay.floor(x)))
     return relay.where(pole, c.scalar(np.inf * (-1.0) ** (n + 1), x), y)
 

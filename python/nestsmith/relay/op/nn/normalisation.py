@@ -104,8 +104,7 @@ def _layer_norm_apart(call):
 
 def _instance_norm_apart(call):
     x, gamma, beta = call.args
-    t = x.checked_type
-    rank = len(t.shape)
+    rank = len(x.checked_type.shape)
     axes = tuple(i for i in range(rank) if i not in (0, call.attrs.axis % rank))
     return _affine(_normalise(x, axes, call.attrs), gamma, beta, call.attrs, rank)
 
