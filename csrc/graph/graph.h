@@ -137,6 +137,8 @@ typedef struct {
 const NetworkFile *network_read(Arena *a, const void *library, size_t size, const char *what);
 int network_entry(const NetworkFile *f, const char *name); /* of an input or parameter; -1: there is none */
 const char *network_name(const NetworkFile *f, int entry); /* of an input or parameter */
+int network_program(const NetworkFile *f, const char *func); /* its number; -1: there is none */
+void network_source(Arena *a, StrBuf *out, const NetworkFile *f); /* the network as tables in C, network.c (source.c) */
 int64_t network_exec_bytes(Arena *a, const NetworkFile *f); /* graph_exec_bytes of an executor that shares the weights */
 
 typedef struct NetworkOn NetworkOn;

@@ -66,7 +66,7 @@ const NetworkFile *network_read(Arena *a, const void *library, size_t size, cons
   return f;
 }
 
-static int program_of(const NetworkFile *f, const char *func) {
+int network_program(const NetworkFile *f, const char *func) {
   for (int i = 0; i < f->c->n_programs; i++)
     if (strcmp(f->c->program[i].name, func) == 0) return i;
   return -1;
@@ -81,7 +81,7 @@ int64_t network_exec_bytes(Arena *a, const NetworkFile *f) {
   for (int i = 0; i < f->n_params; i++) weight[f->entry[i]] = true;
   for (int i = 0; i < g->n_nodes; i++) {
     const GraphNode *n = &g->node[i];
-    int p = n->kind == GN_CALL ? program_of(f, n->func) : -1;
+    int p = n->kind == GN_CALL ? network_program(f, n->func) : -1;
     manifest[i] = p >= 0 ? f->manifest[p] : NULL;
     if (n->kind == GN_NOP) weight[n->first] = weight[n->in[0]];
   }
@@ -113,7 +113,7 @@ typedef struct {
 
 static DevModule *find(void *env, const char *func) {
   const NetworkOn *on = env;
-  int i = program_of(on->f, func);
+  int i = network_program(on->f, func);
   return i < 0 ? NULL : on->module[i];
 }
 

@@ -1,5 +1,5 @@
 /* Bindings of program: layouts of arguments and the container of an exported network. */
-#include "program/program.h"
+#include "graph/graph.h"
 #include "py/py_fields.h"
 #include "py/py.h"
 #include <string.h>
@@ -161,6 +161,22 @@ static PyObject *fn_read(PyObject *Py_UNUSED(m), PyObject *args) {
   return out;
 }
 
+static void source_body(void *arg) {
+  Call *c = arg;
+  sb_init(&c->text, c->s.a);
+  network_source(c->s.a, &c->text, network_read(c->s.a, c->v.buf, (size_t)c->v.len, c->what));
+}
+
+static PyObject *fn_source(PyObject *Py_UNUSED(m), PyObject *args) {
+  Call c = {.what = "the network"};
+  if (!PyArg_ParseTuple(args, "y*", &c.v)) return NULL;
+  PyObject *out = py_scratch_alloc(&c.s, 0, 1) && py_run_ok(&c.s.err, source_body, &c)
+                      ? PyUnicode_FromStringAndSize(c.text.at, (Py_ssize_t)c.text.len)
+                      : NULL;
+  call_close(&c);
+  return out;
+}
+
 static PyMethodDef FUNCS[] = {
     {"relayout", fn_relayout, METH_VARARGS,
      "relayout(array, old, new, axes): the bytes of an array of shape `old` in another layout: dimension k of shape\n"
@@ -173,6 +189,8 @@ static PyMethodDef FUNCS[] = {
     {"container_read", fn_read, METH_VARARGS,
      "container_read(data, what): what container_write was given, of either form; params as params_read tells them. "
      "ValueError, which begins with `what`, if the bytes are damaged or something else."},
+    {"network_source", fn_source, METH_VARARGS,
+     "network_source(model): the text of network.c, tables of the network in C. model: bytes of a model file."},
     {NULL, NULL, 0, NULL}};
 
 int py_init_program(PyObject *m) { return PyModule_AddFunctions(m, FUNCS); }

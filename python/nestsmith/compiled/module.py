@@ -258,6 +258,10 @@ class CompiledModule:
         ``export_library``. Returns the path."""
         return self.lib.export_library(os.fspath(path), levels=levels)
 
+    def export_source(self, folder):
+        """Writes the network into a folder as C, CUDA C or OpenCL C with a Makefile; see ``export_source`` of what `relay.build` returns."""
+        return self.lib.export_source(folder)
+
 
 def _movable(graph):
     """Of each output: whether it may be written into other memory. Not if it is (a reshape of) an input or a weight, or of

@@ -23,6 +23,7 @@ from . import library
 from .module import OperatorModule, export_blob, register_loader, whole_file
 from .ndarray import uninitialised
 from .params import arrays_at, load_param_dict, save_param_dict
+from .sources import export_source
 from .timing import evaluator, time_calls
 
 __all__ = ["GraphExecutorFactoryModule", "GraphRuntime", "LibModule", "from_bytes", "load_library"]
@@ -472,6 +473,14 @@ class GraphExecutorFactoryModule:
         return str(file_name)
 
     save = export_library
+
+    def export_source(self, folder):
+        """Writes the network into a folder as source, and returns the folder.
+
+        Each kernel is a file (``.c``, ``.cu`` or ``.cl``). With them are the weights, a ``main.c`` that runs the network and a Makefile.
+        The folder builds without nestsmith, by a C compiler; on CUDA with nvcc.
+        """
+        return export_source(self, folder)
 
 
 # those with more instructions first
