@@ -9,6 +9,7 @@
 #include <string.h>
 #include "codegen/codegen.h"
 #include "lower/lower.h"
+#include "model/model.h"
 #include "py/py_fields.h"
 #include "py/py_te_int.h"
 
@@ -270,13 +271,16 @@ static Stmt *read_stmt(Job *j, PyObject *o) {
   return NULL;
 }
 
-static void do_program(void *p) {
-  Job *j = p;
+static Func func_of(const Job *j, LowUse use) {
   for (int i = 0; i < j->n_args; i++) {
     IrBuffer *b = ir_buffer(j->ctx, j->arg[i]);
     b->external = true, b->min = NULL;
   }
-  Func f = {.ctx = j->ctx, .target = j->target, .body = j->body, .n_args = j->n_args, .arg = j->arg, .use = LOW_CODE};
+  return (Func){.ctx = j->ctx, .target = j->target, .body = j->body, .n_args = j->n_args, .arg = j->arg, .use = use};
+}
+static void do_program(void *p) {
+  Job *j = p;
+  Func f = func_of(j, LOW_CODE);
   if (f.target.kind != TG_CPU) {
     GpuCheck g = low_gpu_check(f);
     if (!g.ok) err_raise(ir_err(f.ctx), NS_ERR_VALUE, "the program cannot run on this GPU: %s", g.why);
@@ -298,6 +302,34 @@ static PyObject *fn_program(PyObject *Py_UNUSED(m), PyObject *args) {
     out = Py_BuildValue("ss", j.source, j.manifest);
   ir_free(j.ctx);
   py_arena_free(j.s.a);
+  return out;
+}
+
+/* stmt_features(statement, buffers, line, rules, log) -> bytes: rows of float32 */
+typedef struct {
+  Job j;
+  int rules, log;
+  Features f;
+} Measure;
+static void do_features(void *p) {
+  Measure *m = p;
+  Func f = func_of(&m->j, LOW_FEATURES);
+  low_run(&f, pass_simplify);
+  m->f = feat_extract(&f, (FeatRules)m->rules, m->log);
+}
+static PyObject *fn_features(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *body, *list, *out = NULL;
+  Measure m = {.j.target = {.kind = TG_CPU}};
+  long long line;
+  if (!PyArg_ParseTuple(args, "OO!Lip", &body, &PyTuple_Type, &list, &line, &m.rules, &m.log)) return NULL;
+  m.j.target.hw.cache_line_bytes = line;
+  m.j.n_args = (int)PyTuple_Size(list);
+  m.j.arg = buffer_list(&m.j.s, list);
+  if (m.j.arg && !PyErr_Occurred() && (m.j.body = read_stmt(&m.j, body)) && (m.j.ctx = py_candidate(SES, &m.j.err)) &&
+      py_free_ok(&m.j.err, do_features, &m))
+    out = py_bytes(m.f.row, sizeof *m.f.row * (size_t)m.f.n_rows);
+  ir_free(m.j.ctx);
+  py_arena_free(m.j.s.a);
   return out;
 }
 
@@ -538,6 +570,9 @@ static PyObject *fn_buffer_of(PyObject *Py_UNUSED(m), PyObject *args) {
 static PyMethodDef FUNCS[] = {
     {"stmt_buffer", fn_buffer, METH_VARARGS, "stmt_buffer(name, dtype, shape, scope): number of a new buffer."},
     {"stmt_load", fn_load, METH_VARARGS, "stmt_load(buffer, indices): an element of a buffer."},
+    {"stmt_features", fn_features, METH_VARARGS,
+     "stmt_features(statement, buffers, cache_line_bytes, rules, log): features of loops, a row of float32 per stored "
+     "buffer."},
     {"stmt_program", fn_program, METH_VARARGS,
      "stmt_program(statement, buffers, target, name) -> (source, manifest): a program of statements (py_stmt.c) whose "
      "arguments are the "

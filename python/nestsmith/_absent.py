@@ -21,7 +21,6 @@ _NO_SCRIPT = "write computations with nestsmith.te, and loops by hand with tir.i
 _SCHEDULES = "schedules of te are made with te.create_schedule, by auto_scheduler, or by AutoTVM's templates"
 
 INSTEAD = {
-    "nestsmith.relay.vm": _RUN,
     "nestsmith.meta_schedule": "tune with nestsmith.auto_scheduler",
     "nestsmith.micro": _TARGETS,
     "nestsmith.tir.Schedule": _SCHEDULES,

@@ -16,6 +16,7 @@ import numpy as np
 from nestsmith import _core
 
 from ..states import core_state
+from ..tir.stmt import engine_form
 from .cost import FAILED, seconds_of
 from .hardware import cores
 from .measure_record import RecordReader
@@ -85,6 +86,37 @@ def get_per_store_features_from_states(states, task, max_n_bufs=None, rules=REFE
     _five(max_n_bufs)
     rows, first = _core.feature_batch([core_state(s) for s in states], task.engine_target(), rules, log, True, cores())
     return _unpack(rows, first)
+
+
+def named_features_from_primfunc(func, cache_line_bytes=64, max_n_bufs=None, log_scale=False):
+    """As `features_from_primfunc`, by the names of `get_per_store_feature_names`."""
+    return dict(zip(get_per_store_feature_names(max_n_bufs), features_from_primfunc(func, cache_line_bytes, max_n_bufs, log_scale).T))
+
+
+def features_from_primfunc(func, cache_line_bytes=64, max_n_bufs=None, log_scale=False):
+    """Features of loops by hand, or of a schedule (``lower(s, args)["main"]``).
+
+    Parameters
+    ----------
+    func : tir.PrimFunc
+    cache_line_bytes : int
+        Of the machine.
+    max_n_bufs : int, optional
+        5 or None.
+    log_scale : bool
+        Whether values are transformed.
+
+    Returns
+    -------
+    ndarray
+        One float32 row of 164 entries for each buffer that is stored. Raises ValueError if the function writes none.
+    """
+    _five(max_n_bufs)
+    buffers = tuple(func.memory.get(b, b).number for b in func.buffer_map.values())
+    rows = np.frombuffer(_core.stmt_features(engine_form(func.body), buffers, cache_line_bytes, REFERENCE, log_scale), np.float32)
+    if not rows.size:
+        raise ValueError("the function stores nothing")
+    return rows.reshape(-1, N_ENTRIES).copy()
 
 
 def _labels(inputs, results):

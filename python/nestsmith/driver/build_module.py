@@ -70,6 +70,12 @@ def build(inputs, args=None, target=None, target_host=None, runtime=None, name="
     """
     if isinstance(inputs, Module):
         return inputs
+    functions = getattr(inputs, "functions", None)  # of what lower returns, or of an IRModule
+    if functions is not None:
+        if len(functions) != 1 or not isinstance(next(iter(functions.values())), PrimFunc):
+            raise ValueError(f"build: the module has the functions {', '.join(map(str, functions)) or 'none'}; one tir.PrimFunc is built, "
+                             "networks are compiled with relay.build")
+        inputs = next(iter(functions.values()))
     if isinstance(inputs, PrimFunc):
         target = Target.canon_target_and_host(args if target is None and args else target or Target.current() or Target("llvm"), target_host)[0]
         return function_module(inputs, name, target, engine_of(target), cache_dir)

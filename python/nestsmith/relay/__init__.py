@@ -45,6 +45,7 @@ _LATE = {
     "loops": ("while_loop",),
     "parser": ("parse", "parse_expr", "fromtext"),
     "scope_builder": ("ScopeBuilder",),
+    "vm": (),
 }
 _WHERE = {name: module for module, names in _LATE.items() for name in (module, *names)}
 

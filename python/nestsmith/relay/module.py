@@ -1,5 +1,6 @@
 """Modules: named graph functions."""
 
+from ..tir.stmt import PrimFunc
 from .expr import Function, GlobalVar, free_vars
 from .printer import astext
 
@@ -29,7 +30,11 @@ class IRModule:
         if hasattr(expr, "astuple"):
             expr = expr.astuple()
         mod = cls(functions)
-        mod["main"] = expr if isinstance(expr, Function) else Function(free_vars(expr), expr)
+        if isinstance(expr, PrimFunc):
+            name = (expr.attrs or {}).get("global_symbol", "main")
+            mod[getattr(name, "value", name)] = expr
+        else:
+            mod["main"] = expr if isinstance(expr, Function) else Function(free_vars(expr), expr)
         return mod
 
     functions = property(lambda self: {self._globals[k]: f for k, f in self._functions.items()})
@@ -50,11 +55,11 @@ class IRModule:
 
     def __setitem__(self, name, func):
         given, name = name, getattr(name, "name_hint", name)
-        if not isinstance(func, Function):
-            raise TypeError(f"module[{name!r}] must be a relay.Function, not {type(func).__name__}")
+        if not isinstance(func, (Function, PrimFunc)):
+            raise TypeError(f"module[{name!r}] must be a relay.Function or a tir.PrimFunc, not {type(func).__name__}")
         gv = self._globals.setdefault(str(name), given if isinstance(given, GlobalVar) else GlobalVar(name))
         self._functions[str(name)] = func
-        gv._type = func._type
+        gv._type = getattr(func, "_type", None)
 
     def _add(self, name, func, update=False):
         if name in self and not update:
@@ -80,8 +85,11 @@ class IRModule:
             self[gv] = f
 
     def astext(self, show_meta_data=True, annotate=None):
-        """The module as text, which :func:`relay.parse` reads."""
-        return astext(self, show_meta_data, annotate)
+        """The module as text, which :func:`relay.parse` reads where all functions are relay's."""
+        graphs = self.shallow_copy()
+        graphs._functions = {k: f for k, f in self._functions.items() if isinstance(f, Function)}
+        loops = [f"@{k} = {f}" for k, f in self._functions.items() if k not in graphs]
+        return "\n".join([*loops, astext(graphs, show_meta_data, annotate)])
 
     def __str__(self):
         return self.astext(show_meta_data=False)
