@@ -45,6 +45,16 @@ def test_argsort(dtype, ascend):
         same(body, {"x": x}, order(x, axis, ascend).astype("int32"), levels=(0, 3))
 
 
+def test_long_rows():
+    """Which are merged of runs: with ties, NaN, a length that is no multiple of the runs', along any axis, a part of the order."""
+    x, y = ties((4099, 2), "float32"), ties((4500,), "int64")
+    two, row = V("x", 4099, 2), V("y", 4500, dtype="int64")
+    body = relay.Tuple([relay.argsort(two, 0, False), relay.sort(row), relay.topk(row, 7, ret_type="indices")])
+    got = relay.create_executor("graph").evaluate(relay.Function([two, row], body))(x, y)
+    for have, want in zip(got, (order(x, 0, False), np.sort(y), order(y, 0, False)[:7])):
+        np.testing.assert_array_equal(have.numpy(), want)
+
+
 def test_argsort_types_and_constants():
     x = ties((4, 6), "float32")
     for dtype in ("int64", "float32", "uint8"):

@@ -286,11 +286,16 @@ def _script_program(torch, model, examples):
                 return model(*args)
 
         around = Function().eval()
-    try:
-        with torch.no_grad(), torch.jit.optimized_execution(False):  # whose passes compare values of constants
-            return without_prefix(torch.export.export(around, examples, strict=False), "script.")
-    except Exception:  # of many kinds; the ONNX exporter may know it
-        return None
+    program = None
+    for optimised in (False, True):  # passes that fold constants compare values, which symbols do not have; sizes may need them
+        try:
+            with torch.no_grad(), torch.jit.optimized_execution(optimised):
+                program = without_prefix(torch.export.export(around, examples, strict=False), "script.")
+        except Exception:  # of many kinds; the ONNX exporter may know it
+            continue
+        if not open_sizes(torch, program):
+            break
+    return program
 
 
 def _from_script(torch, model, infos, given, freeze, check, limits):

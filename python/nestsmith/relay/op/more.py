@@ -8,7 +8,7 @@ from ..expr import Constant, Expr, Tuple, TupleWrapper, const
 from ..ty import TensorType
 from . import reduce
 from .derived import derive
-from .registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, OPAQUE, as_expr, call, ints, register, tensor
+from .registry import ANCHOR, BROADCAST, ELEMWISE, INJECTIVE, NEVER, OPAQUE, as_expr, call, ints, register, tensor
 from .tensor import broadcast_shape, check_type, sqrt
 from .transform import reshape
 
@@ -173,7 +173,7 @@ derive("strided_set", lambda a, x: topi.strided_set(*x))
 derive("sliding_window", lambda a, x: topi.sliding_window(x[0], a.axis, a.window_shape, a.strides))
 derive("trilu", lambda a, x: topi.trilu(x[0], x[1], a.upper))
 derive("searchsorted", lambda a, x: topi.searchsorted(x[0], x[1], a.right, a.dtype), OPAQUE)
-derive("sort", lambda a, x: topi.sort(x[0], a.axis, a.is_ascend), OPAQUE)
+register("sort", OPAQUE, lambda attrs, types: tensor(types, 0), colour=NEVER, loops=lambda a, x, c, t: topi.sort(x[0], a.axis, a.is_ascend))
 derive("unique", lambda a, x: topi.unique(x[0], a.sorted, a.return_counts), OPAQUE)
 derive("meshgrid", lambda a, x: topi.meshgrid(x[0], a.indexing))
 derive("ndarray_size", lambda a, x: topi.ndarray_size(x[0], a.dtype), OPAQUE, evaluate=lambda attrs, x: np.array(x.size, attrs.dtype))
