@@ -18,14 +18,10 @@ from nestsmith.contrib.target.onnx import to_onnx
 def compile_and_run(mod, params, target, dev, data, log_file=None):
     """Builds the network (with the schedules of `log_file`, or the default ones) and returns (output, benchmark result)."""
     config = {"relay.backend.use_auto_scheduler": True}
-    if log_file is None:
-        with ns.transform.PassContext(opt_level=3, config={"relay.backend.use_auto_scheduler": True}):
-            with auto_scheduler.dispatcher.FallbackContext(verbose=0):
-                lib = relay.build(mod, target=target, params=params)
-    else:
-        with auto_scheduler.ApplyHistoryBest(log_file):
-            with ns.transform.PassContext(opt_level=3, config=config):
-                lib = relay.build(mod, target=target, params=params)
+    without = auto_scheduler.dispatcher.FallbackContext(verbose=0)
+    with without if log_file is None else auto_scheduler.ApplyHistoryBest(log_file):
+        with ns.transform.PassContext(opt_level=3, config=config):
+            lib = relay.build(mod, target=target, params=params)
     module = graph_executor.GraphModule(lib["default"](dev))
     module.set_input("data", ns.nd.array(data))
     module.run()

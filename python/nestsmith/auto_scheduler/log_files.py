@@ -2,14 +2,10 @@
 
 import contextlib
 import errno
+import fcntl
 import logging
 import os
 import tempfile
-
-try:
-    import fcntl
-except ImportError:  # not on this system: records are still written in one piece
-    fcntl = None  # type: ignore[assignment]
 
 from .. import _core
 from ..error import TVMValueError
@@ -128,8 +124,7 @@ def append_text(filename, text, sync=False):
     data = text.encode()
     fd = os.open(filename, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     try:
-        if fcntl is not None:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        fcntl.flock(fd, fcntl.LOCK_EX)
         size = os.fstat(fd).st_size
         if size > 0 and os.pread(fd, 1, size - 1) != b"\n":
             data = b"\n" + data

@@ -1,7 +1,7 @@
 """Small helpers of the auto-scheduler, in TVM's place."""
 
+import concurrent.futures
 import importlib
-import threading
 import traceback
 
 import numpy as np
@@ -56,20 +56,8 @@ def make_traceback_info():
 
 def call_func_with_thread(func, args, kwargs):
     """``func(*args, **kwargs)`` in a separate thread; its exception is raised here."""
-    out = []
-
-    def call():
-        try:
-            out.append((func(*args, **kwargs), None))
-        except BaseException as e:  # noqa: BLE001 - it is raised in the caller's thread
-            out.append((None, e))
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    if out[0][1] is not None:
-        raise out[0][1]
-    return out[0][0]
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(func, *args, **kwargs).result()
 
 
 def call_func_with_timeout(worker, timeout, func, args=(), kwargs=None):

@@ -75,8 +75,7 @@ class Lease:
     async def _drop(self, why=""):
         """Ends the connection; why the device is lost: what was known already says more than that a connection ended."""
         self.lost = self.lost or why or f"the connection to {self} was closed"
-        if self._comm is not None:
-            await close_comm(self._comm)
+        await close_comm(self._comm)
         return self.lost
 
     def ask(self, message, seconds=86400.0):
@@ -187,8 +186,7 @@ class Client:
                 elif event == "lost" and m["lease"] in self._leases:
                     lease = self._leases.pop(m["lease"])
                     lease.lost = f"{m['why']} (key {lease.key!r}, tracker {self.host}:{self.port})"
-                    if lease._comm is not None:
-                        await close_comm(lease._comm)
+                    await close_comm(lease._comm)
         except (CommClosedError, OSError, KeyError, TypeError):
             await self._gone(comm)
 
@@ -199,8 +197,7 @@ class Client:
         self._comm = None
         for lease in self._leases.values():
             lease.lost = f"the connection to the tracker {self.host}:{self.port} is lost, and the device {lease.address} with it"
-            if lease._comm is not None:
-                await close_comm(lease._comm)
+            await close_comm(lease._comm)
         self._leases.clear()
         waiting, self._waiting = self._waiting, {}
         for f in waiting.values():
@@ -285,9 +282,8 @@ class Client:
             raise
 
     async def _acquire(self, key, priority, like, but, wait, got):
-        asked = asyncio.ensure_future(
-            self._persist({"do": "acquire", "key": key, "priority": priority, "like": like, "but": but, "wait": wait})
-        )
+        message = {"do": "acquire", "key": key, "priority": priority, "like": like, "but": but, "wait": wait}
+        asked = asyncio.ensure_future(self._persist(message))
         begin = time.monotonic()
         try:
             while not (await asyncio.wait([asked], timeout=TELL_SECONDS))[0]:

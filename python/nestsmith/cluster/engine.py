@@ -222,29 +222,27 @@ class Fence:
         self.listeners.append(listener)
 
 
-class Scheduler(Fence, distributed.scheduler.Scheduler):
+class Bare(Fence):
+    """A server without Dask's extensions and pages."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, extensions={}, **kwargs)
+
+    def start_http_server(self, *args, **kwargs):
+        """No pages."""
+
+
+class Scheduler(Bare, distributed.scheduler.Scheduler):
     """A scheduler that knows of workers and runs nothing."""
 
     ANSWERS = frozenset({"register-worker", "register_nanny", "heartbeat_worker", "unregister"})
     HEARS = frozenset({"keep-alive", "log-event", "worker-status-change"})
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, extensions={}, **kwargs)
 
-    def start_http_server(self, *args, **kwargs):
-        """No pages."""
-
-
-class Worker(Fence, distributed.worker.Worker):
+class Worker(Bare, distributed.worker.Worker):
     """A worker that can be told to end and runs nothing."""
 
     HEARS = frozenset({"close", "remove-worker", "worker-status-change"})
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, extensions={}, **kwargs)
-
-    def start_http_server(self, *args, **kwargs):
-        """No pages."""
 
 
 class Nanny(Fence, distributed.nanny.Nanny):

@@ -322,18 +322,16 @@ def measure_option(builder, runner):
     TypeError
         For what is neither a word nor a builder and a runner.
     """
-    if isinstance(builder, str):
-        if builder != "local":
-            raise ValueError(f"builder is {builder!r}; the only name is 'local'")
-        builder = LocalBuilder()
-    if isinstance(runner, str):
-        if runner != "local":
-            raise ValueError(f"runner is {runner!r}; the only name is 'local'")
-        runner = LocalRunner()
-    for what, value, does in (("builder", builder, "build"), ("runner", runner, "run")):
+    given = {"builder": builder, "runner": runner}
+    for what, ours, does in (("builder", LocalBuilder, "build"), ("runner", LocalRunner, "run")):
+        value = given[what]
+        if isinstance(value, str):
+            if value != "local":
+                raise ValueError(f"{what} is {value!r}; the only name is 'local'")
+            value = given[what] = ours()
         if not (hasattr(value, "set_task") and hasattr(value, does)):
             raise TypeError(f"{what} is {value!r}; it must be 'local' or a {what.capitalize()}")
-    return {"builder": builder, "runner": runner}
+    return given
 
 
 class _Batches:

@@ -1,13 +1,29 @@
 """What the knobs of a configuration say, and how they are applied to a schedule."""
 
+import dataclasses
 import math
+from typing import Any
 
 from ... import _core, te
 
 __all__ = ["AnnotateEntity", "OtherOption", "OtherOptionEntity", "ReorderEntity", "SplitEntity"]
 
 
-class SplitEntity:
+class Entity:
+    """Base of what a knob says: one value."""
+
+    @property
+    def value(self):
+        """What it says."""
+        (only,) = vars(self).values()
+        return only
+
+    def __repr__(self):
+        return str(self.value)
+
+
+@dataclasses.dataclass(repr=False, eq=False)
+class SplitEntity(Entity):
     """Sizes of the parts of an axis, outermost first; -1 as the first: whatever remains.
 
     Attributes
@@ -15,8 +31,7 @@ class SplitEntity:
     size : list of int
     """
 
-    def __init__(self, size):
-        self.size = size
+    size: list
 
     def apply(self, sch, op, axis):
         """Splits ``axis`` of stage ``op``; the new axes, outermost first."""
@@ -26,11 +41,9 @@ class SplitEntity:
             out.append(outer)
         return [*out, axis]
 
-    def __repr__(self):
-        return str(self.size)
 
-
-class ReorderEntity:
+@dataclasses.dataclass(repr=False, eq=False)
+class ReorderEntity(Entity):
     """An order of axes.
 
     Attributes
@@ -39,8 +52,7 @@ class ReorderEntity:
         ``perm[i]`` is the old position of the axis at i.
     """
 
-    def __init__(self, perm):
-        self.perm = perm
+    perm: list
 
     def apply(self, sch, op, axes):
         """Brings the axes of stage ``op`` into the order and returns it. Positions beyond a shorter list are left out."""
@@ -48,11 +60,9 @@ class ReorderEntity:
         sch[op].reorder(*order)
         return order
 
-    def __repr__(self):
-        return str(self.perm)
 
-
-class AnnotateEntity:
+@dataclasses.dataclass(repr=False, eq=False)
+class AnnotateEntity(Entity):
     """A word for each axis, or (policy ``locate_cache``) numbers of axes.
 
     Attributes
@@ -60,8 +70,7 @@ class AnnotateEntity:
     anns : list of str or of int
     """
 
-    def __init__(self, anns):
-        self.anns = anns
+    anns: list
 
     def apply(self, sch, op, axes, axis_lens=None, max_unroll=None, vec_size=None, cfg=None, source=None):
         """Annotates the axes of stage ``op``.
@@ -116,18 +125,12 @@ class AnnotateEntity:
                 stage.bind(axes[i], te.thread_axis(ann))
         return axes
 
-    def __repr__(self):
-        return str(self.anns)
 
-
-class OtherOptionEntity:
+@dataclasses.dataclass(repr=False, eq=False)
+class OtherOptionEntity(Entity):
     """A plain value: ``val``."""
 
-    def __init__(self, val):
-        self.val = val
-
-    def __repr__(self):
-        return str(self.val)
+    val: Any
 
 
 OtherOption = OtherOptionEntity

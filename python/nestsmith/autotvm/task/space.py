@@ -535,10 +535,9 @@ class ConfigSpace:
         return f"ConfigSpace (len={len(self)}, range_length={self.range_length}, space_map=\n{''.join(lines)})"
 
 
-# kind in a record -> (class, attribute)
-_KINDS = {"sp": (SplitEntity, "size"), "re": (ReorderEntity, "perm"), "an": (AnnotateEntity, "anns"),
-          "ot": (OtherOptionEntity, "val")}
-_KIND_OF = {cls: (kind, attribute) for kind, (cls, attribute) in _KINDS.items()}
+# kind in a record -> class
+_KINDS = {"sp": SplitEntity, "re": ReorderEntity, "an": AnnotateEntity, "ot": OtherOptionEntity}
+_KIND_OF = {cls: kind for kind, cls in _KINDS.items()}
 
 
 class ConfigEntity(ConfigSpace):
@@ -568,7 +567,7 @@ class ConfigEntity(ConfigSpace):
             if isinstance(e, AnnotateEntity):
                 out += [float(word == w) for word in e.anns for w in _core.ANNOTATIONS]
             else:
-                value = getattr(e, _KIND_OF[type(e)][1])
+                value = e.value
                 out += value if isinstance(value, (list, tuple)) else [value]
         return np.array(out, dtype=np.float32)
 
@@ -578,8 +577,7 @@ class ConfigEntity(ConfigSpace):
 
     def to_json_dict(self):
         """As records hold it: index, code_hash and the list of [name, kind, value]."""
-        kinds = {name: _KIND_OF[type(e)] for name, e in self._entity_map.items()}
-        entity = [[name, kind, getattr(self._entity_map[name], attribute)] for name, (kind, attribute) in kinds.items()]
+        entity = [[name, _KIND_OF[type(e)], e.value] for name, e in self._entity_map.items()]
         return {"index": int(self.index), "code_hash": self.code_hash, "entity": entity}
 
     @staticmethod
@@ -598,7 +596,7 @@ class ConfigEntity(ConfigSpace):
             name, kind, value = item
             if not isinstance(kind, str) or kind not in _KINDS:
                 raise ValueError(f"config: knob {name!r} is of kind {kind!r}; there are {', '.join(_KINDS)}")
-            entities[name] = _KINDS[kind][0](_checked(name, kind, value))
+            entities[name] = _KINDS[kind](_checked(name, kind, value))
         if not isinstance(index, int) or isinstance(index, bool):
             raise ValueError(f"config: index is {index!r}; it must be an integer")
         return (ConfigEntity if entities else _NoEntities)(index, code_hash, entities, [])
