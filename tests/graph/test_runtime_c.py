@@ -1,10 +1,12 @@
 """The runtime's library and its header, nsrt.h: what a C, C++ or foreign program meets."""
 
 import ctypes
+import json
 import os
 import pathlib
 import platform
 import shutil
+import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -227,3 +229,20 @@ def test_one_model_file_runs_on_both_machines(tmp_path):
     want = np.maximum(data @ weights["w"].T, 0)
     assert np.allclose(np.frombuffer(out, "float32").reshape(4, 3), want, 1e-5, 1e-5)
     assert np.allclose(ns.load(tmp_path / "net.nsm")(data), want, 1e-5, 1e-5)
+
+
+def test_the_format_is_as_its_page_says(exported):
+    """docs/model-file.md: header, sections, description."""
+    data = exported[1] if isinstance(exported[1], bytes) else pathlib.Path(exported[1]).read_bytes()
+    magic, version, sections, length = struct.unpack_from("<8sIIQ", data)
+    assert (magic, version, sections, length) == (b"NSMODEL\n", 1, 4, len(data))
+    table = [struct.unpack_from("<QQQ", data, 32 + 24 * i) for i in range(sections)]
+    assert all(begin % 4096 == 0 for begin, _, _ in table)
+    (about, n, _), (texts, _, _), (code, _, _), (weights, _, _) = table
+    said = json.loads(data[about : about + n])
+    assert set(said) == {"name", "target", "graph", "weights", "kernels", "inputs"}
+    assert json.loads(data[texts : texts + said["graph"]])["nodes"]
+    name, source, manifest, *binaries = said["kernels"][0]
+    at = texts + said["graph"] + source
+    assert json.loads(data[at : at + manifest])["entry"] == name and len(binaries) == max(1, len(LEVELS))
+    assert data[code : code + 4] == b"\x7fELF" and all(len(w) >= 2 for w in said["weights"]) and weights % 64 == 0

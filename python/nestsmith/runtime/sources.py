@@ -60,8 +60,9 @@ def export_source(lib, folder):
     (folder / "network.c").write_text(_core.network_source(lib.to_bytes(True)))
     for name, to in (("network.h", "network.h"), ("main.c", "main.c"), (f"device_{device}.c", "device.c")):
         shutil.copyfile(_FIXED / name, folder / to)
+    head = "#pragma nv_diag_suppress 177, 550  // indices and values that a kernel does not use\n" if device == "cuda" else ""
     for k in kernels:
-        (folder / "kernels" / f"{k.name}.{suffix}").write_text(k.source)
+        (folder / "kernels" / f"{k.name}.{suffix}").write_text(head + k.source)
     with open(folder / "weights.bin", "wb") as f:
         f.writelines(v.tobytes() for v in load_param_dict(save_param_dict(lib.get_params())).values())
     words = {"objects": "", "programs": "", "rule": "", **parts(lib.target, kernels, cc)}
