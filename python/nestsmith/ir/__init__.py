@@ -6,19 +6,8 @@ import typing as _typing
 from .. import _absent
 from ..relay.expr import Call, Constant, Expr as RelayExpr, GlobalVar, Var
 from ..relay.module import IRModule
-from ..relay.ty import (
-    FuncType,
-    GlobalTypeVar,
-    IncompleteType,
-    TensorType,
-    TupleType,
-    Type,
-    TypeCall,
-    TypeConstraint,
-    TypeKind,
-    TypeRelation,
-    TypeVar,
-)
+from ..relay.ty import (FuncType, GlobalTypeVar, IncompleteType, TensorType, TupleType, Type, TypeCall, TypeConstraint,
+                        TypeKind, TypeRelation, TypeVar)  # fmt: skip
 from ..tir import PointerType, PrimExpr, PrimType, Range
 
 __all__ = ["IRModule", "RelayExpr", "GlobalVar", "Type", "TensorType", "TupleType", "FuncType", "TypeVar",

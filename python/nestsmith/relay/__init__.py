@@ -12,25 +12,8 @@ from .op import *  # noqa: F401,F403
 from .op import annotation, image, nn, random, vision
 from .passes import PassContext as build_config  # noqa: F401  its name before 0.6
 from .span import SequentialSpan, SourceName, Span
-from .ty import (
-    Any,
-    FuncType,
-    GlobalTypeVar,
-    IncompleteType,
-    RefType,
-    ShapeVar,
-    TensorType,
-    TupleType,
-    Type,
-    TypeCall,
-    TypeConstraint,
-    TypeData,
-    TypeKind,
-    TypeRelation,
-    TypeVar,
-    is_dynamic,
-    scalar_type,
-)  # fmt: skip
+from .ty import (Any, FuncType, GlobalTypeVar, IncompleteType, RefType, ShapeVar, TensorType, TupleType, Type, TypeCall,
+                 TypeConstraint, TypeData, TypeKind, TypeRelation, TypeVar, is_dynamic, scalar_type)  # fmt: skip
 
 # Imported when they are asked for: the build and executors need the target and the runtime, graphs alone do not.
 _LATE = {
@@ -51,18 +34,8 @@ _WHERE = {name: module for module, names in _LATE.items() for name in (module, *
 
 
 if _typing.TYPE_CHECKING:
-    from . import (
-        analysis,
-        backend,
-        base,
-        build_module,
-        dataflow_pattern,
-        expr_functor,
-        loops,
-        parser,
-        scope_builder,
-        type_functor,
-    )
+    from . import (analysis, backend, base, build_module, dataflow_pattern, expr_functor, loops, parser, scope_builder,
+                   type_functor)  # fmt: skip
     from .analysis import all_dtypes, all_type_vars, all_vars, bound_type_vars, bound_vars, free_type_vars
     from .backend import create_executor
     from .build_module import build, optimize

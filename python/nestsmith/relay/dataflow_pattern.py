@@ -8,10 +8,7 @@ Rewriting and partitioning group the nodes first: from the result down, and only
 import typing
 
 from ..structure import first_difference
-from . import (
-    expr as rx,
-    structure as _rules,  # noqa: F401  of networks
-)
+from . import expr as rx, structure as _rules  # noqa: F401  how networks are compared
 from .op.op import get
 from .op.registry import Op
 from .ty import TensorType

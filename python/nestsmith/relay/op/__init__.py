@@ -4,23 +4,8 @@ import sys
 import typing
 
 from ..expr import above, const  # noqa: F401  (as TVM has it here)
-from . import (
-    annotation,
-    blocks,
-    image,
-    lookup,
-    more,
-    nn,
-    op,
-    order,
-    pieces,
-    random,
-    reduce,
-    repetition,
-    tensor,
-    transform,
-    vision,
-)
+from . import (annotation, blocks, image, lookup, more, nn, op, order, pieces, random, reduce, repetition, tensor,
+               transform, vision)  # fmt: skip
 from .blocks import *  # noqa: F401,F403
 from .lookup import *  # noqa: F401,F403
 from .more import *  # noqa: F401,F403

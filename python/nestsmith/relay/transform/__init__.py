@@ -1,16 +1,7 @@
 """Passes over networks."""
 
-from ..passes import (
-    FunctionPass,
-    ModulePass,
-    Pass,
-    PassContext,
-    PassInfo,
-    PrintIR,
-    Sequential,
-    function_pass,
-    module_pass,
-)
+from ..passes import (FunctionPass, ModulePass, Pass, PassContext, PassInfo, PrintIR, Sequential, function_pass,
+                      module_pass)  # fmt: skip
 from .alter_layout import AlterOpLayout
 from .annotate_spans import AnnotateSpans
 from .basic import DeadCodeElimination, InferType, RemoveUnusedFunctions
