@@ -1,9 +1,7 @@
 """DenseNet (NCHW), as the reference has it: the layers of a block are chained and the block's input is not
 concatenated."""
 
-from ..expr import Function, free_vars, var
 from ..op import concatenate, nn
-from ..ty import TensorType
 from . import layers
 from .init import create_workload
 
@@ -19,7 +17,7 @@ _SPECS = {
 
 def _bn_relu_conv(x, bn, channels, k, conv):
     y = nn.relu(layers.batch_norm_infer(x, bn))
-    return layers.conv2d(y, channels=channels, kernel_size=(k, k), padding=(k // 2, k // 2), name=conv)
+    return layers.conv2d(y, channels=channels, kernel_size=k, padding=k // 2, name=conv)
 
 
 def get_net(densenet_size=121, classes=1000, batch_size=4, image_shape=(3, 224, 224), dtype="float32", bn_size=4):
@@ -27,10 +25,10 @@ def get_net(densenet_size=121, classes=1000, batch_size=4, image_shape=(3, 224, 
     if densenet_size not in _SPECS:
         raise ValueError(f"densenet_size {densenet_size}; use one of {', '.join(map(str, _SPECS))}")
     features, growth, blocks = _SPECS[densenet_size]
-    y = var("data", TensorType((batch_size, *image_shape), dtype))
-    y = layers.conv2d(y, channels=features, kernel_size=(7, 7), strides=(2, 2), padding=(3, 3), name="conv1")
+    y = layers.data(batch_size, image_shape, dtype)
+    y = layers.conv2d(y, channels=features, kernel_size=7, strides=2, padding=3, name="conv1")
     y = nn.relu(layers.batch_norm_infer(y, "batch1"))
-    y = nn.max_pool2d(y, pool_size=(3, 3), strides=(2, 2), padding=(1, 1))
+    y = nn.max_pool2d(y, pool_size=3, strides=2, padding=1)
     for b, n in enumerate(blocks):
         outs = []
         for i in range(n):
@@ -42,11 +40,11 @@ def get_net(densenet_size=121, classes=1000, batch_size=4, image_shape=(3, 224, 
         if b < len(blocks) - 1:
             features //= 2
             y = _bn_relu_conv(y, f"batch_t_{b}", features, 1, f"conv_t_{b}")
-            y = nn.avg_pool2d(y, pool_size=(2, 2), strides=(2, 2))
+            y = nn.avg_pool2d(y, pool_size=2, strides=2)
     y = nn.relu(layers.batch_norm_infer(y, "batch2"))
-    y = nn.batch_flatten(nn.avg_pool2d(y, pool_size=(7, 7)))
+    y = nn.batch_flatten(nn.avg_pool2d(y, pool_size=7))
     y = layers.dense_add_bias(y, units=classes, name="dense")
-    return Function(free_vars(y), y)
+    return layers.network(y)
 
 
 def get_workload(densenet_size=121, classes=1000, batch_size=4, image_shape=(3, 224, 224), dtype="float32"):

@@ -1,7 +1,8 @@
 """Layers that create their own weight variables, named after the layer."""
 
-from ..expr import var
+from ..expr import Function, free_vars, var
 from ..op import nn
+from ..ty import TensorType
 
 __all__ = ["conv2d", "conv3d", "conv2d_transpose", "batch_norm_infer", "dense_add_bias", "conv_kernel_layout"]
 
@@ -13,6 +14,22 @@ def conv_kernel_layout(data_layout, is_depthwise=False):
     if data_layout not in _KERNEL:
         raise ValueError(f"layout {data_layout!r}; use one of {', '.join(_KERNEL)}")
     return "HWOI" if is_depthwise and data_layout == "NHWC" else _KERNEL[data_layout]
+
+
+def data(batch_size, shape, dtype):
+    """The variable that a network reads."""
+    return var("data", TensorType((batch_size, *shape), dtype))
+
+
+def network(result):
+    """The function of all that `result` reads."""
+    return Function(free_vars(result), result)
+
+
+def one_of(layout, *layouts):
+    """Raises ValueError if `layout` is none of two layouts."""
+    if layout not in layouts:
+        raise ValueError(f"layout {layout!r}; use {' or '.join(layouts)}")
 
 
 def conv2d(data, weight=None, **kwargs):

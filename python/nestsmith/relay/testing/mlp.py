@@ -1,8 +1,6 @@
 """A three-layer perceptron."""
 
-from ..expr import Function, free_vars, var
 from ..op import nn
-from ..ty import TensorType
 from . import layers
 from .init import create_workload
 
@@ -11,11 +9,11 @@ __all__ = ["get_net", "get_workload"]
 
 def get_net(batch_size, num_classes=10, image_shape=(1, 28, 28), dtype="float32"):
     """The network as a function."""
-    y = nn.batch_flatten(var("data", TensorType((batch_size, *image_shape), dtype)))
+    y = nn.batch_flatten(layers.data(batch_size, image_shape, dtype))
     y = nn.relu(layers.dense_add_bias(y, units=128, name="fc1"))
     y = nn.relu(layers.dense_add_bias(y, units=64, name="fc2"))
     y = nn.softmax(layers.dense_add_bias(y, units=num_classes, name="fc3"))
-    return Function(free_vars(y), y)
+    return layers.network(y)
 
 
 def get_workload(batch_size, num_classes=10, image_shape=(1, 28, 28), dtype="float32"):

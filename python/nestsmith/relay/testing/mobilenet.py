@@ -1,8 +1,7 @@
 """MobileNet v1."""
 
-from ..expr import Function, free_vars, var
+from ..expr import var
 from ..op import nn
-from ..ty import TensorType
 from . import layers
 from .init import create_workload
 
@@ -15,11 +14,11 @@ _SHALLOW = [*_BLOCKS[:6], (1024, 2), (1024, 1)]
 def _separable(x, name, cin, cout, stride, layout, dtype):
     axis = layout.index("C")
     shape = (cin, 1, 3, 3) if layout == "NCHW" else (3, 3, cin, 1)
-    y = layers.conv2d(x, var(name + "_weight", shape=shape, dtype=dtype), channels=cin, groups=cin, kernel_size=(3, 3),
-                      strides=(stride, stride), padding=(1, 1), data_layout=layout,
+    y = layers.conv2d(x, var(name + "_weight", shape=shape, dtype=dtype), channels=cin, groups=cin, kernel_size=3,
+                      strides=stride, padding=1, data_layout=layout,
                       kernel_layout=layers.conv_kernel_layout(layout, True), name=name + "_depthwise_conv1")  # fmt: skip
     y = nn.relu(layers.batch_norm_infer(y, name + "_bn1", epsilon=1e-5, axis=axis))
-    y = layers.conv2d(y, channels=cout, kernel_size=(1, 1), data_layout=layout,
+    y = layers.conv2d(y, channels=cout, kernel_size=1, data_layout=layout,
                       kernel_layout=layers.conv_kernel_layout(layout), name=name + "_conv2")  # fmt: skip
     return nn.relu(layers.batch_norm_infer(y, name + "_bn2", epsilon=1e-5, axis=axis))
 
@@ -27,11 +26,10 @@ def _separable(x, name, cin, cout, stride, layout, dtype):
 def get_net(batch_size, num_classes=1000, image_shape=(3, 224, 224), dtype="float32", alpha=1.0, is_shallow=False,
             layout="NCHW"):  # fmt: skip
     """The network as a function; `alpha` scales every channel count."""
-    if layout not in ("NCHW", "NHWC"):
-        raise ValueError(f"layout {layout!r}; use NCHW or NHWC")
+    layers.one_of(layout, "NCHW", "NHWC")
     width = int(32 * alpha)
-    y = layers.conv2d(var("data", TensorType((batch_size, *image_shape), dtype)), channels=width, kernel_size=(3, 3),
-                      strides=(2, 2), padding=(1, 1), name="conv_block_1_conv", data_layout=layout,
+    y = layers.conv2d(layers.data(batch_size, image_shape, dtype), channels=width, kernel_size=3,
+                      strides=2, padding=1, name="conv_block_1_conv", data_layout=layout,
                       kernel_layout=layers.conv_kernel_layout(layout))  # fmt: skip
     # The reference network gives no axis here, so in NHWC this one normalises over the height.
     y = nn.relu(layers.batch_norm_infer(y, "conv_block_1_bn", epsilon=1e-5))
@@ -40,7 +38,7 @@ def get_net(batch_size, num_classes=1000, image_shape=(3, 224, 224), dtype="floa
         width = int(cout * alpha)
     y = nn.batch_flatten(nn.global_avg_pool2d(y, layout=layout))
     y = nn.softmax(nn.bias_add(nn.dense(y, var("fc_weight"), units=num_classes), var("fc_bias")))
-    return Function(free_vars(y), y)
+    return layers.network(y)
 
 
 def get_workload(batch_size=1, num_classes=1000, image_shape=(3, 224, 224), dtype="float32", layout="NCHW"):

@@ -1,9 +1,7 @@
 """ResNet, pre-activation form."""
 
 from ... import check
-from ..expr import Function, free_vars, var
 from ..op import add, nn
-from ..ty import TensorType
 from . import layers
 from .init import create_workload
 
@@ -38,33 +36,30 @@ def plan(num_layers, height):
     return _UNITS[num_layers], [64, 64, 128, 256, 512], False
 
 
-def _unit(x, filters, stride, first, name, bottleneck, layout):
-    axis, kernel = layout.index("C"), layers.conv_kernel_layout(layout)
+def stages(x, units, filters, bottleneck, conv, bn_relu):
+    """The stages of residual units, made by ``conv(x, channels, kernel, stride, name)`` and ``bn_relu(x, name)``."""
 
-    def bn_relu(y, k):
-        return nn.relu(layers.batch_norm_infer(y, f"{name}_bn{k}", epsilon=_EPS, axis=axis))
+    def unit(x, channels, stride, first, name):
+        act = bn_relu(x, name + "_bn1")
+        if bottleneck:
+            y = conv(act, channels // 4, 1, stride, name + "_conv1")
+            y = conv(bn_relu(y, name + "_bn2"), channels // 4, 3, 1, name + "_conv2")
+            y = conv(bn_relu(y, name + "_bn3"), channels, 1, 1, name + "_conv3")
+        else:
+            y = conv(act, channels, 3, stride, name + "_conv1")
+            y = conv(bn_relu(y, name + "_bn2"), channels, 3, 1, name + "_conv2")
+        return add(y, conv(act, channels, 1, stride, name + "_sc") if first else x)
 
-    def conv(y, f, k, s, label):
-        p = k // 2
-        return layers.conv2d(y, channels=f, kernel_size=(k, k), strides=(s, s), padding=(p, p), name=f"{name}_{label}",
-                             data_layout=layout, kernel_layout=kernel)  # fmt: skip
-
-    act = bn_relu(x, 1)
-    if bottleneck:
-        y = conv(act, filters // 4, 1, stride, "conv1")
-        y = conv(bn_relu(y, 2), filters // 4, 3, 1, "conv2")
-        y = conv(bn_relu(y, 3), filters, 1, 1, "conv3")
-    else:
-        y = conv(act, filters, 3, stride, "conv1")
-        y = conv(bn_relu(y, 2), filters, 3, 1, "conv2")
-    return add(y, conv(act, filters, 1, stride, "sc") if first else x)
+    for i, n in enumerate(units):
+        for j in range(n):
+            x = unit(x, filters[i + 1], 2 if i > 0 and j == 0 else 1, j == 0, f"stage{i + 1}_unit{j + 1}")
+    return x
 
 
 def get_net(batch_size, num_classes, num_layers=50, image_shape=(3, 224, 224), layout="NCHW", dtype="float32",
             **kwargs):  # fmt: skip
     """The network as a function of ``data`` and its parameters."""
-    if layout not in ("NCHW", "NHWC"):
-        raise ValueError(f"layout {layout!r}; use NCHW or NHWC")
+    layers.one_of(layout, "NCHW", "NHWC")
     axis, kernel = layout.index("C"), layers.conv_kernel_layout(layout)
     check.integer("batch_size", batch_size, 1)
     if len(image_shape) != 3 or min(image_shape) < 1:
@@ -75,25 +70,24 @@ def get_net(batch_size, num_classes, num_layers=50, image_shape=(3, 224, 224), l
     height = image_shape[layout.index("H") - 1]
     units, filters, bottleneck = plan(num_layers, height)
 
-    def conv(y, k, s, name):
-        return layers.conv2d(y, channels=filters[0], kernel_size=(k, k), strides=(s, s), padding=(k // 2, k // 2),
-                             name=name, data_layout=layout, kernel_layout=kernel)  # fmt: skip
+    def conv(y, channels, k, stride, name):
+        return layers.conv2d(y, channels=channels, kernel_size=k, strides=stride, padding=k // 2, name=name, data_layout=layout,
+                             kernel_layout=kernel)  # fmt: skip
 
-    y = layers.batch_norm_infer(var("data", TensorType((batch_size, *image_shape), dtype)), "bn_data", epsilon=_EPS,
-                                axis=axis, scale=False)  # fmt: skip
+    def bn_relu(y, name):
+        return nn.relu(layers.batch_norm_infer(y, name, epsilon=_EPS, axis=axis))
+
+    data = layers.data(batch_size, image_shape, dtype)
+    y = layers.batch_norm_infer(data, "bn_data", epsilon=_EPS, axis=axis, scale=False)
     if height <= 32:
-        y = conv(y, 3, 1, "conv0")
+        y = conv(y, filters[0], 3, 1, "conv0")
     else:
-        y = nn.relu(layers.batch_norm_infer(conv(y, 7, 2, "conv0"), "bn0", epsilon=_EPS, axis=axis))
-        y = nn.max_pool2d(y, pool_size=(3, 3), strides=(2, 2), padding=(1, 1), layout=layout)
-    for i, n in enumerate(units):
-        for j in range(n):
-            stride = 2 if i > 0 and j == 0 else 1
-            y = _unit(y, filters[i + 1], stride, j == 0, f"stage{i + 1}_unit{j + 1}", bottleneck, layout)
-    y = nn.relu(layers.batch_norm_infer(y, "bn1", epsilon=_EPS, axis=axis))
+        y = bn_relu(conv(y, filters[0], 7, 2, "conv0"), "bn0")
+        y = nn.max_pool2d(y, pool_size=3, strides=2, padding=1, layout=layout)
+    y = bn_relu(stages(y, units, filters, bottleneck, conv, bn_relu), "bn1")
     y = nn.batch_flatten(nn.global_avg_pool2d(y, layout=layout))
     y = nn.softmax(layers.dense_add_bias(y, units=num_classes, name="fc1"))
-    return Function(free_vars(y), y)
+    return layers.network(y)
 
 
 def get_workload(batch_size=1, num_classes=1000, num_layers=18, image_shape=(3, 224, 224), layout="NCHW",

@@ -1,8 +1,7 @@
 """VGG (NCHW)."""
 
-from ..expr import Function, free_vars, var
+from ..expr import var
 from ..op import nn
-from ..ty import TensorType
 from . import layers
 from .init import create_workload
 
@@ -16,21 +15,21 @@ def get_net(batch_size, image_shape, num_classes, dtype, num_layers=11, batch_no
     """The network as a function."""
     if num_layers not in _LAYERS:
         raise ValueError(f"num_layers {num_layers}; use one of {', '.join(map(str, _LAYERS))}")
-    y = var("data", TensorType((batch_size, *image_shape), dtype))
+    y = layers.data(batch_size, image_shape, dtype)
     for i, n in enumerate(_LAYERS[num_layers]):
         for j in range(n):
             name = f"{i + 1}_{j + 1}"
-            y = layers.conv2d(y, kernel_size=(3, 3), padding=(1, 1), channels=_FILTERS[i], name=f"conv{name}")
+            y = layers.conv2d(y, kernel_size=3, padding=1, channels=_FILTERS[i], name=f"conv{name}")
             y = nn.bias_add(y, var(f"conv{name}_bias"))
             if batch_norm:
                 y = layers.batch_norm_infer(y, f"bn{name}")
             y = nn.relu(y)
-        y = nn.max_pool2d(y, pool_size=(2, 2), strides=(2, 2))
+        y = nn.max_pool2d(y, pool_size=2, strides=2)
     y = nn.batch_flatten(y)
     for k in (6, 7):
         y = nn.dropout(nn.relu(layers.dense_add_bias(y, units=4096, name=f"fc{k}")), rate=0.5)
     y = nn.softmax(layers.dense_add_bias(y, units=num_classes, name="fc8"))
-    return Function(free_vars(y), y)
+    return layers.network(y)
 
 
 def get_workload(batch_size, num_classes=1000, image_shape=(3, 224, 224), dtype="float32", num_layers=11,
