@@ -16,7 +16,7 @@ import typing
 from .. import te, tir
 from .._core import Expr, Tensor
 from .elemwise import cast
-from .util import BROADCAST, ELEMWISE, c_compute, const_like, get_const_tuple, is_float
+from .util import BROADCAST, ELEMWISE, c_compute, const_like, get_const_tuple, is_float, named
 
 if typing.TYPE_CHECKING:
 
@@ -103,9 +103,7 @@ def _make(name):
     def f(a, b):
         return binary(name, a, b)
 
-    f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"Broadcasting ``{name}``; stage ``T_{name}``."
-    return f
+    return named(f, name, f"Broadcasting ``{name}``; stage ``T_{name}``.")
 
 
 globals().update({name: _make(name) for name in _OPS})

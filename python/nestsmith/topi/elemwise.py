@@ -15,7 +15,7 @@ import typing
 
 from .. import te, tir
 from ..numerics import clip_bounds
-from .util import BROADCAST, ELEMWISE, c_compute, const_like, is_float
+from .util import BROADCAST, ELEMWISE, c_compute, const_like, is_float, named
 
 if typing.TYPE_CHECKING:
 
@@ -39,9 +39,7 @@ def _make(name):
     def f(x):
         return _elemwise(x, scalar, f"T_{name}")
 
-    f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"{_DOCS.get(name, f'``{name}`` of every element')}; stage ``T_{name}``."
-    return f
+    return named(f, name, f"{_DOCS.get(name, f'``{name}`` of every element')}; stage ``T_{name}``.")
 
 
 globals().update({name: _make(name) for name in _OPS})

@@ -100,9 +100,7 @@ def _scheduler(name, default):
     def scheduled(*args, **kwargs):
         return schedule(_outputs((*args, *kwargs.values())), default)
 
-    scheduled.__name__ = scheduled.__qualname__ = name
-    scheduled.__doc__ = f"``{name}(outs)``: :func:`schedule` of the outputs."
-    return scheduled
+    return topi.util.named(scheduled, name, f"``{name}(outs)``: :func:`schedule` of the outputs.")
 
 
 def of(module):

@@ -23,6 +23,13 @@ def injective(shape, f, name):
     return c_compute(shape, f, name, INJECTIVE)
 
 
+def named(f, name, doc):
+    """A function made for a row of a table, under its name and with its docstring."""
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = doc
+    return f
+
+
 def get_const_int(value):
     """A Python integer from an int or a literal; ``ValueError`` for anything symbolic."""
     return as_const_int(value)

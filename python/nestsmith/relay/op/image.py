@@ -2,7 +2,7 @@
 
 from ... import check, topi
 from ...topi.image import METHODS, MODES, ROUNDINGS
-from ...topi.util import placed
+from ...topi.util import named, placed
 from ..expr import Constant
 from ..ty import TensorType
 from .derived import derive
@@ -67,9 +67,7 @@ def _resize(dims, name, default):
         return _call(name, data, size, roi, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude,
                      extrapolation_value, out_dtype)  # fmt: skip
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"As :func:`resize2d`, over {'one axis' if dims == 1 else 'three axes'}."
-    return build
+    return named(build, name, f"As :func:`resize2d`, over {'one axis' if dims == 1 else 'three axes'}.")
 
 
 resize1d, resize3d = _resize(1, "resize1d", "NCW"), _resize(3, "resize3d", "NCDHW")

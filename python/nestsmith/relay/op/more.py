@@ -35,9 +35,7 @@ def _test(name):
     def build(data):
         return call(name, [as_expr(data)])
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"``{name}(data)``: element-wise, of type bool."
-    return build
+    return topi.util.named(build, name, f"``{name}(data)``: element-wise, of type bool.")
 
 
 isnan, isinf, isfinite = map(_test, _TESTS)
@@ -58,9 +56,7 @@ def _truncated(name, exact, define):
     def build(lhs, rhs):
         return call(name, [as_expr(lhs), as_expr(rhs)])
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"``{name}(lhs, rhs)``: toward zero, with NumPy broadcasting."
-    return build
+    return topi.util.named(build, name, f"``{name}(lhs, rhs)``: toward zero, with NumPy broadcasting.")
 
 
 def _quotient(a, b):

@@ -137,11 +137,8 @@ def _make(name, infer, ev):
     def build(data, axis=None, keepdims=False, exclude=False):
         return call(name, [data], axis=_axis(axis), keepdims=bool(keepdims), exclude=bool(exclude))
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = (
-        f"``{name}`` over `axis` (None: all; `exclude`: all but these); `keepdims` leaves them with extent 1."
-    )
-    return build
+    return topi.util.named(build, name,
+                           f"``{name}`` over `axis` (None: all; `exclude`: all but these); `keepdims` leaves them with extent 1.")  # fmt: skip
 
 
 for _n, _f in _FN.items():
@@ -156,12 +153,9 @@ def _make_arg(name, fn, which):
         more = {"select_last_index": True} if select_last_index else {}
         return call(name, [data], axis=_axis(axis), keepdims=bool(keepdims), exclude=bool(exclude), **more)
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = (
-        f"Where the {which} element lies, as int32: the first of equals, or the last (`select_last_index`); axes as those of "
-        "the reductions. A NaN counts as the element looked for."
-    )
-    return build
+    return topi.util.named(build, name,
+                           f"Where the {which} element lies, as int32: the first of equals, or the last (`select_last_index`); axes as those of "
+                           "the reductions. A NaN counts as the element looked for.")  # fmt: skip
 
 
 argmax, argmin = _make_arg("argmax", np.argmax, "largest"), _make_arg("argmin", np.argmin, "smallest")

@@ -180,9 +180,7 @@ def _make_binary(name, fn, result=None):
     def build(lhs, rhs):
         return call(name, [as_expr(lhs), as_expr(rhs)])
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"``{name}(lhs, rhs)`` with NumPy broadcasting; both arguments have one element type."
-    return build
+    return topi.util.named(build, name, f"``{name}(lhs, rhs)`` with NumPy broadcasting; both arguments have one element type.")
 
 
 def _make_unary(name, fn):
@@ -201,9 +199,7 @@ def _make_unary(name, fn):
     def build(data):
         return call(name, [as_expr(data)])
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = _UNARY_DOC.format(name)
-    return build
+    return topi.util.named(build, name, _UNARY_DOC.format(name))
 
 
 for _n, _f in BINARY.items():

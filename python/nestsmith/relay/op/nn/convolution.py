@@ -1,7 +1,7 @@
 """Convolutions of one to three spatial axes, and the transposed one."""
 
 from .... import topi
-from ....topi.util import placed
+from ....topi.util import named, placed
 from ...passes import PassContext
 from ...ty import Any, TensorType
 from ..blocks import layout_shape, parse_layout, relayout
@@ -11,7 +11,8 @@ from .product import parts_of_sum
 from .util import SPATIAL, check_window, layout_axes, paddings, per_axis, product_type, window_out
 from .winograd import transforms_weight, winograd_tile
 
-__all__ = ["conv1d", "conv2d", "conv3d", "conv2d_transpose", "contrib_conv2d_nchwc", "conv_axes", "is_depthwise"]
+__all__ = ["conv1d", "conv2d", "conv3d", "conv1d_transpose", "conv2d_transpose", "conv3d_transpose", "contrib_conv2d_nchwc", "conv_axes",
+           "is_depthwise"]  # fmt: skip
 
 
 def conv_axes(attrs, dims):
@@ -225,6 +226,14 @@ register("nn.conv2d_transpose", ANCHOR, _conv_infer(2, True), layout=layout_rule
          loops=_conv2d_transpose_loops, ranked=True)  # fmt: skip
 
 
+def _transpose_loops(a, x, c, target):
+    return topi.nn.transposed.conv_transpose(*_convolved(a, x, c), list(a.output_padding))
+
+
+for _d in (1, 3):
+    register(f"nn.conv{_d}d_transpose", ANCHOR, _conv_infer(_d, True), colour=ALWAYS, loops=_transpose_loops, ranked=True)
+
+
 def _direct(dims, one, none, data_layout, kernel_layout, doc):
     """The builder of a convolution of so many dimensions."""
 
@@ -235,9 +244,7 @@ def _direct(dims, one, none, data_layout, kernel_layout, doc):
         return _conv(dims, f"nn.conv{dims}d", (data, weight), window, (data_layout, kernel_layout, out_layout), out_dtype)
 
     # fmt: on
-    conv.__name__ = conv.__qualname__ = f"conv{dims}d"
-    conv.__doc__ = doc
-    return conv
+    return named(conv, f"conv{dims}d", doc)
 
 
 conv1d = _direct(1, 1, 0, "NCW", "OIW", "1-D convolution.")
@@ -257,10 +264,19 @@ def contrib_conv2d_nchwc(data, kernel, strides=(1, 1), padding=(0, 0), dilation=
     return _conv(2, "nn.contrib_conv2d_NCHWc", (data, kernel), window, layouts, out_dtype)
 
 
-def conv2d_transpose(data, weight, strides=(1, 1), padding=(0, 0), dilation=(1, 1), channels=None, kernel_size=None, groups=1,
-                     data_layout="NCHW", kernel_layout="IOHW", out_layout="", output_padding=(0, 0), out_dtype=""):
-    """2-D transposed convolution."""
-    window, layouts = (strides, padding, dilation, groups, channels, kernel_size), (data_layout, kernel_layout, out_layout)
-    more = per_axis(output_padding, 2, "output_padding")
-    return _conv(2, "nn.conv2d_transpose", (data, weight), window, layouts, out_dtype, output_padding=more)
+def _transposed(dims, data_layout, kernel_layout):
+    """The builder of a transposed convolution of so many dimensions."""
+    one, none = (1,) * dims, (0,) * dims
+
+    def conv(data, weight, strides=one, padding=none, dilation=one, channels=None, kernel_size=None, groups=1, data_layout=data_layout,
+             kernel_layout=kernel_layout, out_layout="", output_padding=none, out_dtype=""):
+        window, layouts = (strides, padding, dilation, groups, channels, kernel_size), (data_layout, kernel_layout, out_layout)
+        more = per_axis(output_padding, dims, "output_padding")
+        return _conv(dims, f"nn.conv{dims}d_transpose", (data, weight), window, layouts, out_dtype, output_padding=more)
+
+    return named(conv, f"conv{dims}d_transpose", f"{dims}-D transposed convolution.")
+
+
+conv1d_transpose, conv2d_transpose = _transposed(1, "NCW", "IOW"), _transposed(2, "NCHW", "IOHW")
+conv3d_transpose = _transposed(3, "NCDHW", "IODHW")
 # fmt: on

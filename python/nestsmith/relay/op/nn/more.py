@@ -3,14 +3,13 @@
 from .... import check, topi
 from ...expr import Tuple, const
 from ..derived import derive
-from ..registry import ALWAYS, ANCHOR, FOLLOW, INJECTIVE, OPAQUE, call, ints, register
+from ..registry import FOLLOW, INJECTIVE, OPAQUE, call, ints, register
 from ..tensor import divide, log, multiply, negative
-from .convolution import _conv, _conv_infer, _convolved
 from .pool import pool_axes
 from .shape import scaled_infer
-from .util import paddings, per_axis
+from .util import paddings
 
-__all__ = ["batch_to_space_nd", "conv1d_transpose", "conv3d_transpose", "correlation", "cross_entropy",
+__all__ = ["batch_to_space_nd", "correlation", "cross_entropy",
            "cross_entropy_with_logits", "dilate", "dropout_raw", "fifo_buffer", "get_pad_tuple1d", "get_pad_tuple2d", "get_pad_tuple3d", "nll_loss",
            "space_to_batch_nd", "upsampling3d"]  # fmt: skip
 
@@ -44,35 +43,6 @@ def cross_entropy_with_logits(predictions, targets):
 def dropout_raw(data, rate=0.5):
     """The identity, as a tuple with the mask: networks are compiled for inference."""
     return Tuple([data, data])
-
-
-# ---- transposed convolutions ----
-
-
-def _transpose_loops(a, x, c, target):
-    return topi.nn.transposed.conv_transpose(*_convolved(a, x, c), list(a.output_padding))
-
-
-for _d in (1, 3):
-    register(f"nn.conv{_d}d_transpose", ANCHOR, _conv_infer(_d, True), colour=ALWAYS, loops=_transpose_loops, ranked=True)
-
-
-# fmt: off
-def conv1d_transpose(data, weight, strides=(1,), padding=(0,), dilation=(1,), channels=None, kernel_size=None, groups=1,
-                     data_layout="NCW", kernel_layout="IOW", out_layout="", output_padding=(0,), out_dtype=""):
-    """1-D transposed convolution."""
-    window, layouts = (strides, padding, dilation, groups, channels, kernel_size), (data_layout, kernel_layout, out_layout)
-    more = per_axis(output_padding, 1, "output_padding")
-    return _conv(1, "nn.conv1d_transpose", (data, weight), window, layouts, out_dtype, output_padding=more)
-
-
-def conv3d_transpose(data, weight, strides=(1, 1, 1), padding=(0, 0, 0), dilation=(1, 1, 1), channels=None, kernel_size=None, groups=1,
-                     data_layout="NCDHW", kernel_layout="IODHW", out_layout="", output_padding=(0, 0, 0), out_dtype=""):
-    """3-D transposed convolution."""
-    window, layouts = (strides, padding, dilation, groups, channels, kernel_size), (data_layout, kernel_layout, out_layout)
-    more = per_axis(output_padding, 3, "output_padding")
-    return _conv(3, "nn.conv3d_transpose", (data, weight), window, layouts, out_dtype, output_padding=more)
-# fmt: on
 
 
 # ---- space ----
@@ -166,9 +136,8 @@ def _pad_tuple(dims):
             raise ValueError(f"padding {padding} must have 1, {dims} or {2 * dims} numbers")
         return p
 
-    pads.__name__ = pads.__qualname__ = f"get_pad_tuple{dims}d"
-    pads.__doc__ = f"Padding of {dims} spatial dimensions as {2 * dims} numbers, begins before ends."
-    return pads
+    return topi.util.named(pads, f"get_pad_tuple{dims}d",
+                           f"Padding of {dims} spatial dimensions as {2 * dims} numbers, begins before ends.")  # fmt: skip
 
 
 get_pad_tuple1d, get_pad_tuple2d, get_pad_tuple3d = map(_pad_tuple, (1, 2, 3))

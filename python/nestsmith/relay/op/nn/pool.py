@@ -1,7 +1,7 @@
 """Pools: over windows, to a given size, over whole maps."""
 
 from .... import check, topi
-from ....topi.util import placed
+from ....topi.util import named, placed
 from ...ty import TensorType
 from ..blocks import layout_shape, parse_layout
 from ..registry import ANCHOR, FOLLOW, NEVER, call, register, tensor
@@ -81,9 +81,8 @@ def _make_pool(kind, dims):
                     padding=paddings(padding, dims), layout=layout, out_layout=out_layout, ceil_mode=bool(ceil_mode),
                     **more)  # fmt: skip
 
-    build.__name__ = build.__qualname__ = f"{kind}_pool{dims}d"
-    build.__doc__ = f"{'Largest element' if kind == 'max' else 'Mean'} of each window of a {dims}-D map."
-    return build
+    return named(build, f"{kind}_pool{dims}d",
+                 f"{'Largest element' if kind == 'max' else 'Mean'} of each window of a {dims}-D map.")  # fmt: skip
 
 
 def _make_adaptive(kind, dims):
@@ -102,9 +101,8 @@ def _make_adaptive(kind, dims):
         size = tuple(None if n is None else check.integer("output_size", n, 1) for n in size)  # None: as it is
         return call(name, [data], output_size=size, layout=layout, out_layout=out_layout)
 
-    build.__name__ = build.__qualname__ = f"adaptive_{kind}_pool{dims}d"
-    build.__doc__ = f"Pools a {dims}-D map to `output_size`: window i of m covers floor(i*n/m) to ceil((i+1)*n/m)."
-    return build
+    return named(build, f"adaptive_{kind}_pool{dims}d",
+                 f"Pools a {dims}-D map to `output_size`: window i of m covers floor(i*n/m) to ceil((i+1)*n/m).")  # fmt: skip
 
 
 def _make_global(kind, dims):
@@ -114,9 +112,8 @@ def _make_global(kind, dims):
     def build(data, layout=_LAYOUT[dims], out_layout=""):
         return call(name, [data], layout=layout, out_layout=out_layout)
 
-    build.__name__ = build.__qualname__ = f"global_{kind}_pool{dims}d"
-    build.__doc__ = f"{'Maximum' if kind == 'max' else 'Mean'} over the spatial axes, which stay with extent 1."
-    return build
+    return named(build, f"global_{kind}_pool{dims}d",
+                 f"{'Maximum' if kind == 'max' else 'Mean'} over the spatial axes, which stay with extent 1.")  # fmt: skip
 
 
 for _d in (1, 2, 3):
