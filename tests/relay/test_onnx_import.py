@@ -229,10 +229,10 @@ def test_what_is_known_is_computed_whatever_the_operator():
 
 @pytest.mark.parametrize(
     ("op", "text"),
-    [("Bernoulli", "RandomUniformLike"), ("RandomNormalLike", "RandomNormalLike: 1 node"), ("SequenceConstruct", "'it' makes values that are")],
+    [("Bernoulli", "RandomUniformLike"), ("RandomNormalLike", "RandomNormalLike: 1 node"), ("Optional", "'it' makes values that are")],
 )
 def test_known_values_that_are_no_constants(op, text):
-    """Random numbers differ from run to run, and sequences are no tensors."""
+    """Random numbers differ from run to run, and optional values are no tensors."""
     proto = model([helper.make_node(op, ["w"], ["y"], name="it")], {"x": [1]}, {"y": None}, {"w": np.full(3, 0.5, "float32")})
     with pytest.raises(OpNotImplemented, match=text):
         relay.frontend.from_onnx(proto)
@@ -269,6 +269,37 @@ def run_both(nodes, inputs, weights=(), opset=17, dtype=None):
     got = outputs(*relay.frontend.from_onnx(proto), **inputs)[0]
     assert got.dtype == want.dtype and got.shape == want.shape
     return got, want
+
+
+def test_sequences():
+    """They are tuples: made, cut out of tensors, changed, counted, joined."""
+    at, node = {k: np.array(v) for k, v in {"zero": 0, "last": -1, "three": 3, "parts": [1, 3]}.items()}, helper.make_node
+    nodes = [
+        node("SplitToSequence", ["x", "three"], ["a"]),  # 3, 3 and 1 rows
+        node("SplitToSequence", ["x", "parts"], ["b"], axis=1),
+        node("SplitToSequence", ["x"], ["columns"], axis=1, keepdims=0),
+        node("SequenceErase", ["a", "zero"], ["c"]),
+        node("SequenceEmpty", [], ["none"]),
+        node("SequenceInsert", ["none", "x"], ["d"]),
+        node("SequenceAt", ["b", "last"], ["e"]),
+        node("SequenceInsert", ["d", "e", "zero"], ["f"]),
+        node("ConcatFromSequence", ["c"], ["rows"], axis=0),
+        node("ConcatFromSequence", ["f"], ["wide"], axis=1),
+        node("ConcatFromSequence", ["columns"], ["turned"], axis=0, new_axis=1),
+        node("SequenceLength", ["a"], ["count"]),
+        node("Cast", ["count"], ["n"], to=1),
+        node("Transpose", ["turned"], ["back"]),
+        node("Concat", ["wide", "back"], ["g"], axis=1),
+        node("SequenceConstruct", ["g", "g"], ["twice"]),
+        node("ConcatFromSequence", ["twice"], ["h"], axis=1),
+        node("ReduceSum", ["rows"], ["sum"]),
+        node("Add", ["h", "sum"], ["i"]),
+        node("Add", ["i", "n"], ["y"]),
+    ]
+    np.testing.assert_allclose(*run_both(nodes, {"x": numbers(7, 4)}, at), rtol=1e-5)
+    outside = [*nodes[4:6], node("SequenceAt", ["d", "three"], ["y"])]
+    with pytest.raises(ValueError, match="position 3 in a sequence of 1"):
+        relay.frontend.from_onnx(model(outside, {"x": [2]}, {"y": None}, at))
 
 
 def numbers(*shape, seed=0):

@@ -328,7 +328,8 @@ class _Graph:
                 self.values[i.name] = v = self._input(i, *given, dtype)
                 self.inputs.append(v)
         self.nodes(graph.node, self.values, self.version(), [o.name for o in graph.output])
-        outs = [self.values[o.name] for o in graph.output]
+        made = [self.values[o.name] for o in graph.output]
+        outs = [f for e in made for f in (e.fields if isinstance(e, Tuple) else [e])]
         body = outs[0] if len(outs) == 1 else Tuple(outs)
         return self._module(body, freeze)
 
@@ -457,7 +458,7 @@ class _Graph:
                     raise ValueError(f"{label(node)}: nothing makes its output {name!r}; its attributes or inputs do not fit together")
                 if name and e is not None:
                     values[name] = e
-                    if values is self.values and not known(e):
+                    if values is self.values and not known(e) and not isinstance(e, Tuple):
                         self.made.append((f"{node.op_type} {node.name or name!r}", name, e))
 
     def _convert(self, node, inputs, opset):
@@ -563,7 +564,7 @@ def _one_float_type(n):
         return
     kinds = {}
     for k, e in enumerate(n.inputs):
-        if e is not None and wanted and is_float(kind := dtype_of(e)):
+        if e is not None and not isinstance(e, Tuple) and wanted and is_float(kind := dtype_of(e)):
             name = wanted[min(k, len(wanted) - 1)].type_str
             if kinds.setdefault(name, kind) != kind:
                 raise ValueError(f"{n}: its inputs are {kinds[name]} and {kind}, where the standard wants one type; cast them in the model")

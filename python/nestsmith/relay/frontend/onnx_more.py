@@ -3,6 +3,7 @@
 import numpy as np
 
 from .. import op as relay
+from ..expr import Tuple
 from . import common as c
 from .aten.table import ATEN
 from .onnx_ops import converter
@@ -126,3 +127,62 @@ def _array_feature_extractor(n, x, at):
     """Columns by index: of the last axis."""
     y = c.gather(x, relay.reshape(at, (-1,)), rank_of(x) - 1, "ArrayFeatureExtractor", from_end=False)
     return relay.expand_dims(y, 0) if rank_of(x) == 1 else y
+
+
+# ---- sequences, which are tuples ----
+
+
+def _place(n, i, count):
+    """The place that input `i` says among `count` of them; the last one if it is left out."""
+    at = n.array(i, "position")
+    at = count - 1 if at is None else int(at)
+    if not -count <= at < count:
+        raise ValueError(f"position {at} in a sequence of {count}")
+    return at % count
+
+
+@converter("SequenceEmpty", "SequenceConstruct")
+def _sequence(n):
+    return Tuple(n.inputs)
+
+
+@converter("SequenceLength")
+def _sequence_length(n):
+    return array(len(n.input(0)), "int64")
+
+
+@converter("SequenceAt")
+def _sequence_at(n):
+    return n.input(0)[_place(n, 1, len(n.input(0)))]
+
+
+@converter("SequenceInsert", "SequenceErase")
+def _sequence_changed(n):
+    fields, insert = list(n.input(0)), n.op == "SequenceInsert"
+    at = _place(n, 1 + insert, len(fields) + insert)
+    fields[at : at + (not insert)] = [n.input(1)] if insert else []
+    return Tuple(fields)
+
+
+@converter("SplitToSequence")
+def _split_to_sequence(n):
+    x = n.input(0)
+    axis, lengths = n.axis(0, rank_of(x)), n.array(1, "split")
+    extent = shape_of(x)[axis]
+    if lengths is None or not lengths.ndim:
+        each = 1 if lengths is None else int(lengths)
+        ends = list(range(each, extent, each)) if each > 0 else n.refuse(f"parts of {each} elements")
+    else:
+        ends = np.cumsum(lengths).tolist()
+        if min(lengths) < 1 or ends.pop() != extent:
+            raise ValueError(f"parts of {lengths.tolist()} along an axis of {extent} elements")
+    parts = list(relay.split(x, ends, axis)) if ends else [x]
+    return Tuple([relay.squeeze(p, [axis]) for p in parts] if lengths is None and not n.get("keepdims", 1) else parts)
+
+
+@converter("ConcatFromSequence")
+def _concat_from_sequence(n):
+    parts = list(n.input(0))
+    if not n.get("new_axis", 0):
+        return relay.concatenate(parts, n.get("axis")) if len(parts) > 1 else parts[0]
+    return relay.stack(parts, n.get("axis"))
