@@ -314,6 +314,26 @@ const IrTensor *ir_tensor(const IrCtx *c, TensorId t) {
   return c->tensor + t;
 }
 
+void ir_tensor_any_rank(IrCtx *c, TensorId t) {
+  check_id(c, t, c->n.tensor, "tensor");
+  c->tensor[t].any_rank = true;
+}
+
+void ir_tensor_stand_in(IrCtx *c, TensorId t, TensorId for_) {
+  check_id(c, t, c->n.tensor, "tensor");
+  c->tensor[t].for_ = for_;
+}
+
+void ir_tensor_reshape(IrCtx *c, TensorId t, int32_t rank, const ExprId *shape) {
+  check_id(c, t, c->n.tensor, "tensor");
+  IrTensor *x = &c->tensor[t];
+  for (ExprId e = 1; e < c->n.expr; e++)
+    err_check(c->err, ir_kind(c, e) != IR_READ || ir_node(c, e)->sym != t,
+              "tensor %s is read already: its shape can be changed only before", x->name);
+  x->rank = rank;
+  x->shape = copy_ids(c, shape, rank);
+}
+
 const IrReducer *ir_reducer(const IrCtx *c, ReducerId r) {
   check_id(c, r, c->n.reducer, "reducer");
   return c->reducer + r;

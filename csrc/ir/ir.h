@@ -153,6 +153,7 @@ typedef struct {                /* one output of an operation, as READ sees it *
   const char *name;             /* printed name: op name, or NAME.v0 ... for several outputs */
   DType type; int32_t rank; const ExprId *shape;
   void *op; int32_t out;        /* owner (TeOp *) and output number; opaque here */
+  bool any_rank; TensorId for_;  /* any_rank: reads with another number of indices are of placeholders that stand for_ it */
 } IrTensor;
 typedef struct {                /* commutative reducer over n values */
   int32_t n; const VarId *lhs, *rhs; const ExprId *result, *identity;
@@ -213,6 +214,9 @@ VarId ir_var_new(IrCtx *c, const char *name, DType t, bool nonneg);
 static inline const IrVar *ir_var_info(const IrCtx *c, VarId v) { return ((const IrTables *)(const void *)c)->var + v; }
 TensorId ir_tensor_new(IrCtx *c, IrTensor t);        /* copies name and shape */
 const IrTensor *ir_tensor(const IrCtx *c, TensorId t);
+void ir_tensor_any_rank(IrCtx *c, TensorId t);
+void ir_tensor_stand_in(IrCtx *c, TensorId t, TensorId for_);
+void ir_tensor_reshape(IrCtx *c, TensorId t, int32_t rank, const ExprId *shape); /* raises if something reads it */
 ReducerId ir_reducer_new(IrCtx *c, IrReducer r);
 const IrReducer *ir_reducer(const IrCtx *c, ReducerId r);
 BufferId ir_buffer_new(IrCtx *c, IrBuffer b);        /* copies name and lists */

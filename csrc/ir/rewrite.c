@@ -215,6 +215,7 @@ static TensorId import_tensor(const Import *m, TensorId t) {
   if (u) return u;
   IrTensor p = *ir_tensor(m->src, t);
   p.shape = import_list(m, p.shape, p.rank);
+  p.for_ = 0;
   p.op = NULL; /* the owner is of the other context; whoever knows it puts the tensor into the map beforehand */
   u = ir_tensor_new(m->dst, p);
   mapu_set(m->tensors, (uint64_t)t, u);

@@ -66,11 +66,16 @@ typedef struct {
   ExprId out;
 } Read;
 ERR_BODY(do_read, Read *x, x->out = ex_read(SES, x->t, x->n, x->idx))
+ERR_BODY(do_stand_in, Read *x, x->t = te_stand_in(SES, x->t, x->n))
 
 /* Indexing: all indices give an element, fewer a slice that waits for the rest. `index` is a tuple. */
 static PyObject *tensor_at(TensorId t, PyObject *index) {
   Py_ssize_t n = PyTuple_Size(index);
   IrTensor info = *ir_tensor(SES, t);
+  if (info.any_rank && n != info.rank) {
+    Read other = {.t = t, .n = (int)n};
+    return py_guard(py_session(), do_stand_in, &other) ? tensor_at(other.t, index) : NULL;
+  }
   if (n > info.rank)
     return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices", info.name,
                         (int)info.rank, n);
@@ -118,7 +123,7 @@ static PyObject *tensor_subscript(PyObject *o, PyObject *k) {
 static PyObject *tensor_call(PyObject *o, PyObject *args, PyObject *kw) {
   if (kw && PyDict_Size(kw)) return PyErr_Format(PyExc_TypeError, "indices take no keywords");
   PyTensor *t = (PyTensor *)o;
-  if (PyTuple_Size(args) != ir_tensor(SES, t->id)->rank)
+  if (PyTuple_Size(args) != ir_tensor(SES, t->id)->rank && !ir_tensor(SES, t->id)->any_rank)
     return PyErr_Format(PyExc_ValueError, "tensor '%s' has %d dimension(s) but is read with %zd indices",
                         ir_tensor(SES, t->id)->name, (int)ir_tensor(SES, t->id)->rank, PyTuple_Size(args));
   return tensor_at(t->id, args);
@@ -508,7 +513,42 @@ static PyObject *fn_reduce(PyObject *Py_UNUSED(m), PyObject *args) {
   return r;
 }
 
+typedef struct {
+  TensorId t;
+  int n;
+  const ExprId *shape;
+} Reshape;
+ERR_BODY(do_reshape, Reshape *x, te_reshape_placeholder(SES, x->t, x->n, x->shape))
+ERR_BODY(do_any_rank, Reshape *x, ir_tensor_any_rank(SES, x->t))
+
+/* tensor_reshape(tensor, shape): in place */
+static PyObject *fn_reshape(PyObject *Py_UNUSED(m), PyObject *args) {
+  PyObject *tensor, *shape;
+  Py_ssize_t n = 0;
+  Reshape x = {0};
+  if (!PyArg_ParseTuple(args, "OO", &tensor, &shape) || !(x.t = py_tensor_id(tensor))) return NULL;
+  ExprId *s = py_expr_list(shape, &n, "shape must be a sequence");
+  x.n = (int)n, x.shape = s;
+  bool ok = s && py_guard(py_session(), do_reshape, &x);
+  PyMem_Free(s);
+  return py_none(ok);
+}
+static PyObject *fn_any_rank(PyObject *Py_UNUSED(m), PyObject *tensor) {
+  Reshape x = {.t = py_tensor_id(tensor)};
+  return py_none(x.t && py_guard(py_session(), do_any_rank, &x));
+}
+static PyObject *fn_stands_for(PyObject *Py_UNUSED(m), PyObject *tensor) {
+  TensorId t = py_tensor_id(tensor), of = t ? ir_tensor(SES, t)->for_ : 0;
+  return of ? py_tensor_new(of) : t ? Py_NewRef(Py_None) : NULL;
+}
+
 static PyMethodDef FUNCS[] = {
+    {"tensor_reshape", fn_reshape, METH_VARARGS,
+     "tensor_reshape(tensor, shape): a placeholder that nothing reads gets another shape."},
+    {"tensor_any_rank", fn_any_rank, METH_O,
+     "tensor_any_rank(tensor): it is read with any number of indices from now on."},
+    {"tensor_stands_for", fn_stands_for, METH_O,
+     "tensor_stands_for(tensor): the one that was read with another number of indices, or None."},
     {"te_placeholder", fn_placeholder, METH_VARARGS, "te_placeholder(shape, dtype, name): a tensor."},
     {"te_compute", fn_compute, METH_VARARGS, "te_compute(name, tag, axes, bodies, attrs): a tuple of tensors."},
     {"te_reducer", fn_reducer, METH_VARARGS,

@@ -87,6 +87,23 @@ TeOp *te_placeholder(IrCtx *c, const char *name, DType t, int rank, const ExprId
   return op;
 }
 
+void te_reshape_placeholder(IrCtx *c, TensorId t, int rank, const ExprId *shape) {
+  const TeOp *op = ir_tensor(c, t)->op;
+  err_check(ir_err(c), op->kind == TE_PLACEHOLDER, "%s is computed: only the shape of a placeholder can be changed",
+            op->name);
+  check_shape(c, op->name, rank, shape);
+  ir_tensor_reshape(c, t, rank, shape);
+}
+
+TensorId te_stand_in(IrCtx *c, TensorId t, int rank) {
+  IrTensor x = *ir_tensor(c, t);
+  ExprId *shape = arena_array(ir_arena(c), ExprId, rank);
+  for (int i = 0; i < rank; i++) shape[i] = ex_var(c, ir_var_new(c, "n", DT_I32, true));
+  TensorId made = te_placeholder(c, x.name, x.type, rank, shape)->out[0];
+  ir_tensor_stand_in(c, made, t);
+  return made;
+}
+
 /* ---- computes ---- */
 
 typedef struct {

@@ -67,6 +67,8 @@ typedef struct TeOp {
 } TeOp;
 
 /* ---- operations (op.c); memory: the context's arena ---- */
+void te_reshape_placeholder(IrCtx *c, TensorId t, int rank, const ExprId *shape); /* before anything reads it */
+TensorId te_stand_in(IrCtx *c, TensorId t, int rank); /* what is read in place of a tensor of another rank (any_rank) */
 TeOp *te_placeholder(IrCtx *c, const char *name, DType t, int rank, const ExprId *shape);
 TeOp *te_compute(IrCtx *c, const char *name, const char *tag, int n_axis, const TeAxis *axis, int n_body,
                  const ExprId *body, int n_attr,

@@ -6,7 +6,14 @@ import warnings as _warnings
 
 from .. import _absent
 from . import cost_model, dispatcher, feature, log_tools, log_verify, measure, search_task, tuning, utils
-from .compute_dag import ComputeDAG, LayoutRewriteOption, get_shape_from_rewritten_layout
+from .compute_dag import (
+    ComputeDAG,
+    LayoutRewriteOption,
+    get_shape_from_rewritten_layout,
+    remove_index_check,
+    rewrite_compute_body,
+    rewrite_tensor_shape,
+)
 from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel, xgb_model
 from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext
 from .hardware import HardwareParams

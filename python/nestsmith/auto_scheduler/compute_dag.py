@@ -6,11 +6,12 @@ import math
 import re
 from collections import namedtuple
 
-from .. import _core, te
+from .. import _core, te, tir
 from ..registry import get_global_func
 from ..states import core_state
 from ..te import stored
 from ..te.schedule import schedule_from_state
+from ..tir.stmt_functor import with_args
 from .loop_state import State
 from .workload_registry import workload_key_to_tensors
 
@@ -48,10 +49,69 @@ def get_shape_from_rewritten_layout(rewritten_layout, axis_names):
     list of int
         Raises ValueError if the text names other axes.
     """
-    parts = re.findall(r"(\d+)([A-Za-z_]\w*?)(?=\d|$)", rewritten_layout)
-    if "".join(n + name for n, name in parts) != rewritten_layout or {name for _, name in parts} - {*axis_names}:
-        raise ValueError(f"rewritten_layout {rewritten_layout!r} has other axes than {', '.join(axis_names)}")
-    return [math.prod(int(n) for n, name in parts if name == axis) for axis in axis_names]
+    parts = _layout_parts("rewritten_layout", rewritten_layout, axis_names)
+    return [math.prod(n for n, name in parts if name == axis) for axis in axis_names]
+
+
+def _layout_parts(what, text, axis_names):
+    parts = re.findall(r"(\d+)([A-Za-z_]\w*?)(?=\d|$)", text)
+    if "".join(n + name for n, name in parts) != text or {name for _, name in parts} - {*axis_names}:
+        raise ValueError(f"{what} {text!r} has other axes than {', '.join(axis_names)}")
+    return [(int(n), name) for n, name in parts]
+
+
+def rewrite_tensor_shape(tensor, shape):
+    """Gives a placeholder another shape in place. Raises ValueError for a computed tensor, and once something reads it."""
+    _core.tensor_reshape(tensor, list(shape))
+
+
+def remove_index_check(tensor):
+    """Lets a tensor be read with any number of indices, so that a computation can be written as if a tensor that is stored in a layout
+    of :func:`rewrite_compute_body` had its own shape. Until that function has replaced these reads they are of another placeholder."""
+    _core.tensor_any_rank(tensor)
+
+
+def rewrite_compute_body(compute_tensor, new_layout):
+    """The computation with reads of a tensor's elements where a layout has them.
+
+    Parameters
+    ----------
+    compute_tensor : te.Tensor
+        It reads a tensor of :func:`remove_index_check`, with axes alone as indices.
+    new_layout : str
+        Extents and names of these axes from the outermost on: ``"4o16i2o8i"``. The tensor has one dimension for each part.
+
+    Returns
+    -------
+    te.Tensor or tuple of te.Tensor
+        Raises ValueError if nothing reads such a tensor, or the axes have other names.
+    """
+    found = []
+
+    def put(e):
+        of = _core.tensor_stands_for(e.symbol) if e.kind == "ProducerLoad" else None
+        if of is None:
+            return with_args(e, [put(a) for a in e.args]) if e.args and e.kind != "Reduce" else e
+        found.append(of)
+        axis, behind, index = {str(a): a for a in e.args}, dict.fromkeys(map(str, e.args), 1), []
+        for n, name in reversed(_layout_parts("new_layout", new_layout, axis)):
+            index.append(tir.indexmod(tir.indexdiv(axis[name], behind[name]), n))
+            behind[name] *= n
+        return of(*reversed(index))
+
+    op = compute_tensor.op
+    bodies = list(op.expressions)
+    if bodies[0].kind == "Reduce":
+        red = bodies[0].symbol
+        axes = [_core.expr_iter_var(a.var, a.min, a.extent, 2, None) for a in red["axis"]]
+        reducer = _core.te_reducer(*([c[k] for c in red["combiner"]] for k in range(4)), None)
+        bodies = list(_core.te_reduce(reducer, [put(e) for e in red["source"]], axes, red["condition"], list(red["init"]) or None))
+    else:
+        bodies = [put(e) for e in bodies]
+    if not found:
+        raise ValueError(f"rewrite_compute_body: {op.name} reads no tensor of remove_index_check with another number of indices")
+    made = _core.te_compute(op.name, op.tag, op.axis, bodies, op.attrs)
+    return made[0] if len(made) == 1 else made
 
 
 HASH_FUNC = "auto_scheduler.compute_dag.hash_func"  # global function: simple text -> string or number, in place of md5

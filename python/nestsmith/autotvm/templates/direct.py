@@ -37,7 +37,7 @@ def _count(cfg, conv):
 
 
 @register_topi_compute("conv2d_nchw.cuda")
-def conv2d_nchw_cuda(cfg, data, kernel, strides, padding, dilation, out_dtype):
+def conv2d_nchw_cuda(cfg, data, kernel, strides, padding, dilation, out_dtype="float32"):
     """Convolution of [N, CI, H, W] with [CO, CI, KH, KW]."""
     return topi.nn.conv2d_nchw(data, kernel, strides, padding, dilation, out_dtype)
 
