@@ -204,3 +204,38 @@ def test_schedules_that_remember_what_was_done():
     assert s.primitive_record == ["vanilla", "split", "reorder", "vectorize", "bind"]
     records = s.schedule_record
     assert [len(r[y].leaf_iter_vars) for r in records] == [2, 3, 3, 3, 3] and str(records[-1]) == str(s) != str(records[-2])
+
+
+def test_states_of_different_shapes_are_one_operation():
+    x, s1, s2 = te.placeholder((5, 6), name="x"), te.placeholder((5, 6), name="s1"), te.placeholder((5, 3), name="s2")
+    first = [te.compute((1, 6), lambda _, i: x[0, i]), te.compute((1, 3), lambda _, i: 0.0)]
+    update = [te.compute((5, 6), lambda t, i: s1[t - 1, i] + x[t, i]), te.compute((5, 3), lambda t, i: s2[t - 1, i] + s1[t - 1, 0])]
+    r1, r2 = te.scan(first, update, [s1, s2], inputs=[x])
+    data, a, b = RNG.random((5, 6), "float32"), ns.nd.empty((5, 6)), ns.nd.empty((5, 3))
+    ns.build(te.create_schedule(r1.op), [x, r1, r2])(ns.nd.array(data), a, b)
+    sums = np.cumsum(data, 0)
+    np.testing.assert_allclose(a.numpy(), sums, 1e-5)
+    np.testing.assert_allclose(b.numpy()[1:], np.cumsum(sums[:-1, :1], 0).repeat(3, 1), 1e-5)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_steps_on_the_threads_of_a_gpu(mixed):
+    x, state = te.placeholder((6, 300), name="x"), te.placeholder((6, 300), name="state")
+    init = te.compute((1, 300), lambda _, i: x[0, i], name="init")
+    update = te.compute((6, 300), lambda t, i: state[t - 1, 299 - i if mixed else i] + x[t, i], name="update")
+    res = te.scan(init, update, state)
+    s = te.create_schedule(res.op)
+    for part in (init, update):
+        outer, inner = s[part].split(part.op.axis[1], 64)
+        s[part].bind(outer, te.thread_axis("blockIdx.x"))
+        s[part].bind(inner, te.thread_axis("threadIdx.x"))
+    if mixed:
+        with pytest.raises(ValueError, match="steps of update read what other threads have computed"):
+            ns.lower(s, [x, res])
+        return
+    opencl = ns.device("opencl", 0)
+    if not opencl.exist:
+        pytest.skip("no OpenCL device")
+    data, out = RNG.random((6, 300), "float32"), ns.nd.empty((6, 300), "float32", opencl)
+    ns.build(s, [x, res], "opencl")(ns.nd.array(data, opencl), out)
+    np.testing.assert_allclose(out.numpy(), np.cumsum(data, 0), 1e-5)

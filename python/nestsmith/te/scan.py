@@ -1,6 +1,7 @@
 """Recurrences: each step of a scan is computed from the steps before."""
 
 from .. import _core
+from ..error import TVMValueError
 from ..tir.buffer import BufferLoad
 from ..tir.expr import const
 from ..tir.stmt import BufferStore, For, ForKind, SeqStmt, function_of
@@ -86,8 +87,39 @@ class Scan:
         given = [*outs, *ins[len(self.init) :], *outs]
         places = dict(zip((function.buffer_map[p] for p in function.params), given))
         body = replace_buffers(function.body, lambda b: places.get(b, b))
+        threads = []
+        while isinstance(body, For) and body.kind == ForKind.THREAD_BINDING:
+            threads.append(body)
+            body = body.body
+        if threads and not all(self.apart()[1:]):
+            raise TVMValueError(f"te.scan: steps of {self.update[0].op.name} read what other threads have computed in steps before; bind no loops "
+                                "of it to threads")
         loop = For(step.var, const(known), const(step.extent) - known, ForKind.SERIAL, body)
-        return SeqStmt([*[_copied(b, o, i.shape) for i, b, o in zip(self.init, ins, outs)], loop])
+        for t in reversed(threads):  # each computes its elements of all steps
+            loop = For(t.loop_var, t.min, t.extent, t.kind, loop, t.thread_binding)
+        return SeqStmt([*[_copied(b, o, i.shape, threads) for i, b, o in zip(self.init, ins, outs)], loop])
+
+    def apart(self):
+        """Of each dimension of the first state, whether steps never mix its values: each depends on the same one of steps before."""
+        states, mixed, above = {*self.state_placeholder, *self.update}, ("mixed", 0), {}
+
+        def place(tensor, d):
+            """The class of a dimension: those that always have the same index."""
+            at = ("state" if tensor in states else tensor.op, d)
+            while at in above:
+                at = above[at]
+            return at
+
+        for op in self.inner:
+            axes = {hash(a.var): d for d, a in enumerate(op.axis)}
+            for tensor, index in _reads(op.expressions):
+                for d, i in enumerate(index) if tensor in states or tensor.op in self.inner else ():
+                    a, b = place(tensor, d), place(op.output(0), axes[hash(i)]) if hash(i) in axes else mixed
+                    a, b = (b, a) if a == mixed else (a, b)
+                    if a != b:
+                        above[a] = b
+        ends = [place(self.update[0], d) for d in range(len(self.update[0].shape))]
+        return [ends.count(e) == 1 and e != mixed for e in ends]
 
 
 def _reads(expressions):
@@ -158,13 +190,17 @@ def scan(init, update, state_placeholder, inputs=None, name="scan", tag="", attr
     return made[0] if len(made) == 1 else made
 
 
-def _copied(source, target, shape):
+def _copied(source, target, shape, on_threads):
     """The first steps, as they are given."""
     index = [_core.expr_var(f"i{d}", const(n).dtype, False) for d, n in enumerate(shape)]
     body = BufferStore(target, BufferLoad(source, index), index)
-    for v, n in reversed(list(zip(index, shape))):
+    *rest, last = zip(index, shape)
+    for v, n in reversed(rest if on_threads else [*rest, last]):
         body = For(v, const(0), const(n), ForKind.SERIAL, body)
-    return body
+    if not on_threads:
+        return body
+    v, n = last
+    return For(v, const(0), const(n), ForKind.THREAD_BINDING, body, _core.expr_iter_var(v.name, const(0), const(n), 1, "blockIdx.x"))
 
 
 def ScanGetBody(scan_op):  # noqa: N802 (name of the established interface)
@@ -174,28 +210,7 @@ def ScanGetBody(scan_op):  # noqa: N802 (name of the established interface)
 
 def ScanFixPointAnalysis(scan_op):  # noqa: N802
     """A dict from each of a scan's ``spatial_axis_`` to 1 if steps never mix its values (each depends on the same one of steps before), or 0."""
-    record = extern_of(scan_op).scan
-    states, mixed, above = {*record.state_placeholder, *record.update}, ("mixed", 0), {}
-
-    def place(tensor, d):
-        """The class of a dimension: those that always have the same index."""
-        at = ("state" if tensor in states else tensor.op, d)
-        while at in above:
-            at = above[at]
-        return at
-
-    def join(a, b):
-        a, b = (b, a) if a == mixed else (a, b)
-        if a != b:
-            above[a] = b
-
-    for op in record.inner:
-        axes = {hash(a.var): d for d, a in enumerate(op.axis)}
-        for tensor, index in _reads(op.expressions):
-            for d, i in enumerate(index) if tensor in states or tensor.op in record.inner else ():
-                join(place(tensor, d), place(op.output(0), axes[hash(i)]) if hash(i) in axes else mixed)
-    ends = [place(record.update[0], d) for d in range(len(scan_op.axis))]
-    return {a: const(int(ends.count(ends[d]) == 1 and ends[d] != mixed)) for d, a in enumerate(scan_op.axis) if d}
+    return {a: const(int(apart)) for a, apart in zip(scan_op.spatial_axis_, extern_of(scan_op).scan.apart()[1:])}
 
 
 def create_prim_func(ops, index_dtype_override=None):

@@ -50,7 +50,8 @@ def create_schedule(ops):
     """
     if not isinstance(ops, (list, tuple)):
         ops = [ops]
-    return Schedule(_core.Schedule([_op_of(o) for o in ops]), [_op_of(o) for o in ops])
+    outputs = list(dict.fromkeys(t.op for o in map(_op_of, ops) for t in (extern_of(o).outputs if extern_of(o) else [o.output(0)])))
+    return Schedule(_core.Schedule(outputs), outputs)
 
 
 def schedule_from_state(dag, state, layout_rewrite=0):
