@@ -245,6 +245,24 @@ def function_pass(pass_func=None, opt_level=0, name=None, required=None, traceab
     return make(pass_func) if pass_func is not None else make
 
 
+def _makes(kind):
+    def of_level(opt_level):
+        """Decorator: what a pass does becomes the function that gives the pass, under the same name and without parameters."""
+
+        def make(f):
+            made = kind(f, opt_level, f.__name__)
+            maker = functools.wraps(f)(lambda: made)
+            del maker.__wrapped__  # whose parameters it does not have
+            return maker
+
+        return make
+
+    return of_level
+
+
+makes_function_pass, makes_module_pass = _makes(function_pass), _makes(module_pass)
+
+
 def PrintIR(header="", show_meta_data=False):  # noqa: N802 (name of the established interface)
     """A pass that changes nothing and prints the module, below a header, to the standard error output."""
 

@@ -6,11 +6,7 @@ from ..parser import parse
 __all__ = ["AnnotateSpans"]
 
 
-@passes.module_pass(opt_level=0, name="AnnotateSpans")
-def _annotate(mod, ctx):
-    return parse(mod.astext(), "GeneratedSource", spans=True)
-
-
-def AnnotateSpans():
+@passes.makes_module_pass(opt_level=0)
+def AnnotateSpans(mod, ctx):
     """Prints and reads the module, whose calls get spans (:class:`relay.Span`) of source "GeneratedSource"."""
-    return _annotate
+    return parse(mod.astext(), "GeneratedSource", spans=True)

@@ -11,8 +11,9 @@ from ..module import IRModule
 __all__ = ["DeadCodeElimination", "InferType", "RemoveUnusedFunctions", "bind_params_by_name", "InferTypeLocal"]
 
 
-@passes.module_pass(opt_level=0, name="InferType")
-def _infer(mod, ctx):
+@passes.makes_module_pass(opt_level=0)
+def InferType(mod, ctx):
+    """Infers and caches all types."""
     return infer_module(mod) if isinstance(mod, IRModule) else infer_type(mod)
 
 
@@ -46,11 +47,6 @@ def DeadCodeElimination(inline_once=False, ignore_impurity=False):
     """Drops let-bindings that nobody reads, and what only they need. The arguments of the reference are accepted: nothing in
     a network has effects, and :func:`Inline` inlines."""
     return _dead_code
-
-
-def InferType():
-    """Infers and caches all types."""
-    return _infer
 
 
 def InferTypeLocal(expr):

@@ -30,8 +30,9 @@ def _checked(index, extents, axis, from_end, what):
     return op.concatenate([op.check_index(rows[k], n, from_end, what, True) for k, n in enumerate(extents)], axis)
 
 
-@passes.function_pass(opt_level=0, name="CheckIndices")
-def _check_indices(func, mod, ctx):
+@passes.makes_function_pass(opt_level=0)
+def CheckIndices(func, mod, ctx):
+    """Indices of `scatter_elements`, `scatter_nd` and `sparse_to_dense` that come from data are checked before they are used."""
     infer_type(func)
 
     def visit(old, new):
@@ -48,8 +49,3 @@ def _check_indices(func, mod, ctx):
         return Call(new.op, args, new.attrs, new.type_args, new.span)
 
     return rewrite(func, visit)
-
-
-def CheckIndices():
-    """Indices of `scatter_elements`, `scatter_nd` and `sparse_to_dense` that come from data are checked before they are used."""
-    return _check_indices

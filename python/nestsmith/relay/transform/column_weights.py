@@ -19,25 +19,21 @@ __all__ = ["ColumnWeights"]
 ROWS = 16  # at least
 
 
-def ColumnWeights():
+@passes.makes_function_pass(opt_level=3)
+def ColumnWeights(func, mod, ctx):
     """The pass. It wants weights to be constants already."""
+    infer_type(func)
 
-    @passes.function_pass(opt_level=3, name="ColumnWeights")
-    def run(func, mod, ctx):
-        infer_type(func)
+    def visit(old, new):
+        if not isinstance(new, Call) or new.op_name != "nn.dense" or not isinstance(old.args[1], Constant):
+            return new
+        rows = old.args[0].checked_type.shape[:-1]
+        if any(isinstance(d, Any) for d in rows) or prod(rows) < ROWS:
+            return new
+        if is_byte_product(*(x.checked_type.dtype for x in old.args), old.checked_type.dtype):
+            return new
+        product = nn.matmul(new.args[0], op.transpose(new.args[1], (1, 0)), new.attrs.units, new.attrs.out_dtype)
+        product.span = new.span
+        return product
 
-        def visit(old, new):
-            if not isinstance(new, Call) or new.op_name != "nn.dense" or not isinstance(old.args[1], Constant):
-                return new
-            rows = old.args[0].checked_type.shape[:-1]
-            if any(isinstance(d, Any) for d in rows) or prod(rows) < ROWS:
-                return new
-            if is_byte_product(*(x.checked_type.dtype for x in old.args), old.checked_type.dtype):
-                return new
-            product = nn.matmul(new.args[0], op.transpose(new.args[1], (1, 0)), new.attrs.units, new.attrs.out_dtype)
-            product.span = new.span
-            return product
-
-        return rewrite(func, visit)
-
-    return run
+    return rewrite(func, visit)

@@ -49,32 +49,28 @@ def _missing(mean):
     return more if more <= MOST * shape[3] else 0
 
 
-def FillChannels():
+@passes.makes_function_pass(opt_level=3)
+def FillChannels(func, mod, ctx):
     """The pass, for CPUs. It wants weights to be constants already."""
+    infer_type(func)
+    readers = count_refs(func)
+    inputs = {}  # what a convolution reads now
 
-    @passes.function_pass(opt_level=3, name="FillChannels")
-    def run(func, mod, ctx):
-        infer_type(func)
-        readers = count_refs(func)
-        inputs = {}  # what a convolution reads now
+    def visit(old, new):
+        if not isinstance(new, Call) or new.op_name not in ("nn.conv2d", "nn.global_avg_pool2d"):
+            return new
+        if new.op_name == "nn.conv2d":
+            inputs[id(old)] = new.args[0]
+            return new
+        more = _missing(old)
+        chain = _chain(old, readers) if more else []
+        if not chain:
+            return new
+        e = inputs[id(chain[0])]
+        for part in chain:
+            e = with_children(part, [e, *(_filled(x, more) for x in part.args[1:])])
+            if part is chain[0]:
+                e = Call(part.op, e.args, part.attrs.with_(channels=static_shape(part)[3] + more), part.type_args, part.span)
+        return op.strided_slice(with_children(new, [e]), [0] * 4, list(static_shape(old)))
 
-        def visit(old, new):
-            if not isinstance(new, Call) or new.op_name not in ("nn.conv2d", "nn.global_avg_pool2d"):
-                return new
-            if new.op_name == "nn.conv2d":
-                inputs[id(old)] = new.args[0]
-                return new
-            more = _missing(old)
-            chain = _chain(old, readers) if more else []
-            if not chain:
-                return new
-            e = inputs[id(chain[0])]
-            for part in chain:
-                e = with_children(part, [e, *(_filled(x, more) for x in part.args[1:])])
-                if part is chain[0]:
-                    e = Call(part.op, e.args, part.attrs.with_(channels=static_shape(part)[3] + more), part.type_args, part.span)
-            return op.strided_slice(with_children(new, [e]), [0] * 4, list(static_shape(old)))
-
-        return rewrite(func, visit)
-
-    return run
+    return rewrite(func, visit)

@@ -24,25 +24,21 @@ def _flattened(call):
     return moved.args[0], shape
 
 
-def FlatWeights():
+@passes.makes_function_pass(opt_level=3)
+def FlatWeights(func, mod, ctx):
     """The pass. It wants weights to be constants already."""
+    infer_type(func)
 
-    @passes.function_pass(opt_level=3, name="FlatWeights")
-    def run(func, mod, ctx):
-        infer_type(func)
+    def visit(old, new):
+        if not isinstance(new, Call) or new.op_name != "nn.dense" or not isinstance(old.args[1], Constant):
+            return new
+        found = _flattened(old)
+        if not found:
+            return new
+        n, h, w, c = found[1]
+        image = new.args[0].args[0].args[0]  # what was rewritten
+        by_channel = op.reshape(new.args[1], (-1, c, h, w))
+        weight = op.reshape(op.transpose(by_channel, (0, 2, 3, 1)), (-1, h * w * c))
+        return with_children(new, [op.reshape(image, (n, h * w * c)), weight])
 
-        def visit(old, new):
-            if not isinstance(new, Call) or new.op_name != "nn.dense" or not isinstance(old.args[1], Constant):
-                return new
-            found = _flattened(old)
-            if not found:
-                return new
-            n, h, w, c = found[1]
-            image = new.args[0].args[0].args[0]  # what was rewritten
-            by_channel = op.reshape(new.args[1], (-1, c, h, w))
-            weight = op.reshape(op.transpose(by_channel, (0, 2, 3, 1)), (-1, h * w * c))
-            return with_children(new, [op.reshape(image, (n, h * w * c)), weight])
-
-        return rewrite(func, visit)
-
-    return run
+    return rewrite(func, visit)

@@ -101,11 +101,7 @@ def fold(expr):
     return rewrite(expr, visit)
 
 
-@passes.function_pass(opt_level=2, name="FoldConstant")
-def _fold_constant(func, mod, ctx):
-    return fold(func)
-
-
-def FoldConstant():
+@passes.makes_function_pass(opt_level=2)
+def FoldConstant(func, mod, ctx):
     """Evaluates everything that depends on constants only."""
-    return _fold_constant
+    return fold(func)

@@ -257,32 +257,26 @@ def _forward(body):
     return memo[id(body)]
 
 
-def _pass(name, fn):
-    @passes.function_pass(opt_level=3, name=name)
-    def run(func, mod, ctx):
-        infer_type(func)
-        if any(isinstance(e, Function) for e in post_order(func.body)):
-            return func
-        body = fn(func.body)
-        return func if body is func.body else Function(func.params, body, None, func.type_params, func.attrs, func.span)
-
-    return run
+def _folded(func, fold):
+    infer_type(func)
+    if any(isinstance(e, Function) for e in post_order(func.body)):
+        return func
+    body = fold(func.body)
+    return func if body is func.body else Function(func.params, body, None, func.type_params, func.attrs, func.span)
 
 
-_back = _pass("BackwardFoldScaleAxis", _backward)
-_fwd = _pass("ForwardFoldScaleAxis", _forward)
-
-
-def BackwardFoldScaleAxis():
+@passes.makes_function_pass(opt_level=3)
+def BackwardFoldScaleAxis(func, mod, ctx):
     """Scales after a layer move into its weight."""
-    return _back
+    return _folded(func, _backward)
 
 
-def ForwardFoldScaleAxis():
+@passes.makes_function_pass(opt_level=3)
+def ForwardFoldScaleAxis(func, mod, ctx):
     """Scales before a layer move into its weight."""
-    return _fwd
+    return _folded(func, _forward)
 
 
 def FoldScaleAxis():
     """Backward, then forward folding, then FoldConstant."""
-    return passes.Sequential([_back, _fwd, FoldConstant()], opt_level=3, name="FoldScaleAxis")
+    return passes.Sequential([BackwardFoldScaleAxis(), ForwardFoldScaleAxis(), FoldConstant()], opt_level=3, name="FoldScaleAxis")

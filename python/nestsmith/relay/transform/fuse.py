@@ -370,8 +370,9 @@ def FuseOps(fuse_opt_level=-1, target=None):
     return run
 
 
-@passes.function_pass(opt_level=0, name="DefuseOps")
-def _defuse(func, mod, ctx):
+@passes.makes_function_pass(opt_level=0)
+def DefuseOps(func, mod, ctx):
+    """Inlines primitive functions: the inverse of FuseOps."""
     def visit(old, new):
         if rx.is_primitive_call(new):
             table = {id(p): a for p, a in zip(new.op.params, new.args)}
@@ -379,8 +380,3 @@ def _defuse(func, mod, ctx):
         return new
 
     return rx.rewrite(func, visit)
-
-
-def DefuseOps():
-    """Inlines primitive functions: the inverse of FuseOps."""
-    return _defuse

@@ -46,8 +46,9 @@ def _needs(body):
     )
 
 
-@passes.function_pass(opt_level=0, name="InlineAll")
-def _inline_all(func, mod, ctx):
+@passes.makes_function_pass(opt_level=0)
+def InlineAll(func, mod, ctx):
+    """Removes let-bindings and calls of functions that are not primitive: what follows sees one graph of operators."""
     if not _needs(func.body):
         return func
     infer_module(mod) if len(mod.functions) > 1 else infer_type(func)
@@ -83,11 +84,6 @@ def _substitute(body, table):
     return memo[id(body)]
 
 
-def InlineAll():
-    """Removes let-bindings and calls of functions that are not primitive: what follows sees one graph of operators."""
-    return _inline_all
-
-
 def _calls_itself(gv, mod):
     """Whether a function is called by something that it calls."""
     seen, todo = set(), [gv.name_hint]
@@ -101,8 +97,11 @@ def _calls_itself(gv, mod):
     return False
 
 
-@passes.module_pass(opt_level=1, name="Inline")
-def _inline(mod, ctx):
+@passes.makes_module_pass(opt_level=1)
+def Inline(mod, ctx):
+    """Puts the bodies of functions of the module that have the attribute ``Inline`` in the places of their calls, those that call themselves
+    excepted, and drops these functions; one that nobody calls stays. A function
+    for a compiler of the user's (attribute ``Compiler``) stays a function."""
     marked = {gv.name_hint for gv, f in mod.functions.items() if f.attrs.get("Inline") and not _calls_itself(gv, mod)}
     called = {e.name_hint for f in mod.functions.values() for e in rx.post_order(f.body) if isinstance(e, rx.GlobalVar)}
     marked &= called
@@ -129,10 +128,3 @@ def _inline(mod, ctx):
 
 def _mentions(func, names):
     return any(isinstance(e, rx.GlobalVar) and e.name_hint in names for e in rx.post_order(func.body))
-
-
-def Inline():
-    """Puts the bodies of functions of the module that have the attribute ``Inline`` in the places of their calls, those that call themselves
-    excepted, and drops these functions; one that nobody calls stays. A function
-    for a compiler of the user's (attribute ``Compiler``) stays a function."""
-    return _inline

@@ -61,14 +61,10 @@ def _marked(old, new, wholes, parts):
     return new
 
 
-def JoinInPlace():
+@passes.makes_function_pass(opt_level=0)
+def JoinInPlace(func, mod, ctx):
     """The pass, after FuseOps: it marks primitive functions, those that only join (`join`: the axis) and those that make parts whose rows
     lie apart (`joined`: the axis, and how many elements the whole has there)."""
-
-    @passes.function_pass(opt_level=0, name="JoinInPlace")
-    def run(func, mod, ctx):
-        wholes, parts = _found(func.body)
-        body = rewrite(func.body, lambda old, new: _marked(old, new, wholes, parts))
-        return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)
-
-    return run
+    wholes, parts = _found(func.body)
+    body = rewrite(func.body, lambda old, new: _marked(old, new, wholes, parts))
+    return Function(func.params, body, func.ret_type, func.type_params, func.attrs, func.span)

@@ -43,52 +43,48 @@ def _fits(have, inner, shape):
     return tuple(d for k, d in enumerate(have, lead) if k not in ones)
 
 
-def LateReshape():
+@passes.makes_function_pass(opt_level=3)
+def LateReshape(func, mod, ctx):
     """The pass."""
+    infer_type(func)
+    near, late, keep = set(), {}, []  # near: ids of products and of what follows them; late: reshapes of those
 
-    @passes.function_pass(opt_level=3, name="LateReshape")
-    def run(func, mod, ctx):
-        infer_type(func)
-        near, late, keep = set(), {}, []  # near: ids of products and of what follows them; late: reshapes of those
+    def moved(old, new, shape):
+        inner = next(late[id(a)] for a in new.args if id(a) in late)[1]
+        args = []
+        for was, now in zip(old.args, new.args):
+            if id(now) in late and late[id(now)][1] == inner:
+                args.append(late[id(now)][0])
+                continue
+            have = static_shape(was)
+            want = _fits(have, inner, shape) if have is not None else None
+            if want is None:
+                return None
+            args.append(now if want == have else op.reshape(now, want))
+        body = with_children(new, args)
+        out = op.reshape(body, shape)
+        near.add(id(body))
+        late[id(out)] = body, inner
+        keep.extend((body, out))
+        return out
 
-        def moved(old, new, shape):
-            inner = next(late[id(a)] for a in new.args if id(a) in late)[1]
-            args = []
-            for was, now in zip(old.args, new.args):
-                if id(now) in late and late[id(now)][1] == inner:
-                    args.append(late[id(now)][0])
-                    continue
-                have = static_shape(was)
-                want = _fits(have, inner, shape) if have is not None else None
-                if want is None:
-                    return None
-                args.append(now if want == have else op.reshape(now, want))
-            body = with_children(new, args)
-            out = op.reshape(body, shape)
-            near.add(id(body))
-            late[id(out)] = body, inner
-            keep.extend((body, out))
-            return out
-
-        def visit(old, new):
-            keep.append(new)
-            if not isinstance(new, Call) or not new.op_name:
-                return new
-            shape = static_shape(old)
-            if new.op_name in PRODUCTS:
-                near.add(id(new))
-            elif new.op_name == "reshape" and id(new.args[0]) in near and shape:
-                inner = static_shape(old.args[0])
-                if inner and (inner[-1] == shape[-1] or _ones(inner, shape)):
-                    late[id(new)] = new.args[0], inner
-            elif get(new.op_name).pattern in (ELEMWISE, BROADCAST) and shape and set(new.attrs) <= _PLAIN:
-                whole = [a for a in new.args if id(a) in late]
-                if whole and all(static_shape(a) == shape for a, b in zip(old.args, new.args) if id(b) in late):
-                    return moved(old, new, shape) or new
-                if any(id(b) in near and static_shape(a) == shape for a, b in zip(old.args, new.args)):
-                    near.add(id(new))
+    def visit(old, new):
+        keep.append(new)
+        if not isinstance(new, Call) or not new.op_name:
             return new
+        shape = static_shape(old)
+        if new.op_name in PRODUCTS:
+            near.add(id(new))
+        elif new.op_name == "reshape" and id(new.args[0]) in near and shape:
+            inner = static_shape(old.args[0])
+            if inner and (inner[-1] == shape[-1] or _ones(inner, shape)):
+                late[id(new)] = new.args[0], inner
+        elif get(new.op_name).pattern in (ELEMWISE, BROADCAST) and shape and set(new.attrs) <= _PLAIN:
+            whole = [a for a in new.args if id(a) in late]
+            if whole and all(static_shape(a) == shape for a, b in zip(old.args, new.args) if id(b) in late):
+                return moved(old, new, shape) or new
+            if any(id(b) in near and static_shape(a) == shape for a, b in zip(old.args, new.args)):
+                near.add(id(new))
+        return new
 
-        return rewrite(func, visit)
-
-    return run
+    return rewrite(func, visit)

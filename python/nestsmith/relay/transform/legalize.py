@@ -31,16 +31,12 @@ def Legalize(legalize_map_attr_name="FTVMLegalize"):
 _FAST = {"exp": "fast_exp", "tanh": "fast_tanh", "erf": "fast_erf", "nn.softmax": "nn.fast_softmax"}
 
 
-@passes.function_pass(opt_level=4, name="FastMath")
-def _fast_math(func, mod, ctx):
+@passes.makes_function_pass(opt_level=4)
+def FastMath(func, mod, ctx):
+    """Replaces ``exp``, ``tanh``, ``erf`` and ``nn.softmax`` by their ``fast_`` forms."""
     def visit(old, new):
         if isinstance(new, Call) and new.op_name in _FAST:
             return Call(op.get(_FAST[new.op_name]), new.args, new.attrs, new.type_args, new.span)
         return new
 
     return rewrite(func, visit)
-
-
-def FastMath():
-    """Replaces ``exp``, ``tanh``, ``erf`` and ``nn.softmax`` by their ``fast_`` forms."""
-    return _fast_math

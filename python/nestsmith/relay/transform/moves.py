@@ -46,51 +46,43 @@ def _keeps_order(call, shape):
     return long == sorted(long)
 
 
-def SimplifyMoves():
+@passes.makes_function_pass(opt_level=3)
+def SimplifyMoves(func, mod, ctx):
     """The pass: one reshape for a chain of operators that keep the order of the elements, none for one that keeps the shape."""
+    infer_type(func)
+    source = {}  # id of a reshape made here -> (what it reshapes, the shape of that)
+    keep = []
 
-    @passes.function_pass(opt_level=3, name="SimplifyMoves")
-    def run(func, mod, ctx):
-        infer_type(func)
-        source = {}  # id of a reshape made here -> (what it reshapes, the shape of that)
-        keep = []
+    def visit(old, new):
+        if not is_move(old) or not isinstance(new, Call):
+            return new
+        shape, before = static_shape(old), static_shape(old.args[0])
+        if shape is None or before is None or not _keeps_order(old, before):
+            return new
+        data, before = source.get(id(new.args[0]), (new.args[0], before))
+        if before == shape:
+            return data
+        out = op.reshape(data, shape)
+        out.span = new.span
+        source[id(out)] = data, before
+        keep.append(out)
+        return out
 
-        def visit(old, new):
-            if not is_move(old) or not isinstance(new, Call):
-                return new
-            shape, before = static_shape(old), static_shape(old.args[0])
-            if shape is None or before is None or not _keeps_order(old, before):
-                return new
-            data, before = source.get(id(new.args[0]), (new.args[0], before))
-            if before == shape:
-                return data
-            out = op.reshape(data, shape)
-            out.span = new.span
-            source[id(out)] = data, before
-            keep.append(out)
-            return out
-
-        return rewrite(func, visit)
-
-    return run
+    return rewrite(func, visit)
 
 
-def OwnMoves():
+@passes.makes_function_pass(opt_level=3)
+def OwnMoves(func, mod, ctx):
     """The pass: what is moved and then read by several is moved by each reader for itself."""
+    infer_type(func)
 
-    @passes.function_pass(opt_level=3, name="OwnMoves")
-    def run(func, mod, ctx):
-        infer_type(func)
+    def own(e):
+        """A chain of moves of its own, up to what computes something."""
+        return Call(e.op, [own(e.args[0])], e.attrs, e.type_args, e.span) if is_move(e) else e
 
-        def own(e):
-            """A chain of moves of its own, up to what computes something."""
-            return Call(e.op, [own(e.args[0])], e.attrs, e.type_args, e.span) if is_move(e) else e
+    def visit(old, new):
+        if not isinstance(new, Call) or is_move(new) or not _takes_moves(new):
+            return new
+        return with_children(new, [own(c) for c in children(new)])
 
-        def visit(old, new):
-            if not isinstance(new, Call) or is_move(new) or not _takes_moves(new):
-                return new
-            return with_children(new, [own(c) for c in children(new)])
-
-        return rewrite(func, visit)
-
-    return run
+    return rewrite(func, visit)

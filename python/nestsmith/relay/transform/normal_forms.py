@@ -95,22 +95,14 @@ def _value(e, scope, readers):
     return with_children(e, [of(c) for c in children(e)])
 
 
-@passes.function_pass(opt_level=1, name="ToANormalForm")
-def _to_a_normal_form(func, mod, ctx):
+@passes.makes_function_pass(opt_level=1)
+def ToANormalForm(func, mod, ctx):
+    """Binds every value to a variable, in the order of evaluation."""
     readers = collections.Counter(id(c) for e in all_nodes(func) for c in parts(e))
     return Function(func.params, _block(func.body, None, readers), func.ret_type, func.type_params, func.attrs, func.span)
 
 
-def ToANormalForm():
-    """Binds every value to a variable, in the order of evaluation."""
-    return _to_a_normal_form
-
-
-@passes.function_pass(opt_level=1, name="ToGraphNormalForm")
-def _to_graph_normal_form(func, mod, ctx):
-    return Function(func.params, without_lets(func.body), func.ret_type, func.type_params, func.attrs, func.span)
-
-
-def ToGraphNormalForm():
+@passes.makes_function_pass(opt_level=1)
+def ToGraphNormalForm(func, mod, ctx):
     """Puts the values of let-bindings in the places of their variables: the inverse of :func:`ToANormalForm`."""
-    return _to_graph_normal_form
+    return Function(func.params, without_lets(func.body), func.ret_type, func.type_params, func.attrs, func.span)

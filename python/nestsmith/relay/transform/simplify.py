@@ -58,8 +58,10 @@ def _of_inference(func, others, whole=False):
     return rewrite(func, visit)
 
 
-@passes.function_pass(opt_level=0, name="SimplifyInference")
-def _simplify_inference(func, mod, ctx):
+@passes.makes_function_pass(opt_level=0)
+def SimplifyInference(func, mod, ctx):
+    """Batch norm becomes multiply and add, dropout vanishes, other norms become arithmetic; norms and variances of 16-bit
+    floats are formed in float32. With the option ``relay.whole_norms`` a layer norm over the last axis stays, as one kernel."""
     return _of_inference(func, True, bool(ctx.config.get("relay.whole_norms")))
 
 
@@ -69,8 +71,10 @@ def norms_of_inference(func, mod, ctx):
     return _of_inference(func, False)
 
 
-@passes.function_pass(opt_level=3, name="CanonicalizeCast")
-def _canonicalize_cast(func, mod, ctx):
+@passes.makes_function_pass(opt_level=3)
+def CanonicalizeCast(func, mod, ctx):
+    """Every element-wise, broadcasting or reducing user of a widening cast gets a cast of its own, so that kernels hand
+    each other the narrow value."""
     infer_type(func)
     refs = count_refs(func.body)
 
@@ -87,8 +91,9 @@ def _canonicalize_cast(func, mod, ctx):
     return rewrite(func, visit)
 
 
-@passes.function_pass(opt_level=3, name="CanonicalizeOps")
-def _canonicalize_ops(func, mod, ctx):
+@passes.makes_function_pass(opt_level=3)
+def CanonicalizeOps(func, mod, ctx):
+    """bias_add becomes add."""
     def visit(old, new):
         if isinstance(new, Call) and new.op_name == "nn.bias_add":
             rank = len(new.args[0].checked_type.shape)
@@ -249,8 +254,10 @@ def _simplify_call(c):
     return c
 
 
-@passes.function_pass(opt_level=0, name="SimplifyExpr")
-def _simplify_expr(func, mod, ctx):
+@passes.makes_function_pass(opt_level=0)
+def SimplifyExpr(func, mod, ctx):
+    """Removes neutral scalars and pools of single elements, merges reshapes, transposes and casts, turns division by a root
+    into rsqrt."""
     infer_type(func)
     return rewrite(func, lambda old, new: _simplify_call(new) if isinstance(new, Call) and new.op_name else new)
 
@@ -291,29 +298,6 @@ def _cse(func, skipped=None):
     if any(isinstance(e, Function) and e is not func and not e.is_primitive for e in post_order(func)):
         return func  # equal calls in different closures must not merge across them
     return rewrite(func, visit)
-
-
-def SimplifyInference():
-    """Batch norm becomes multiply and add, dropout vanishes, other norms become arithmetic; norms and variances of 16-bit
-    floats are formed in float32. With the option ``relay.whole_norms`` a layer norm over the last axis stays, as one kernel."""
-    return _simplify_inference
-
-
-def CanonicalizeCast():
-    """Every element-wise, broadcasting or reducing user of a widening cast gets a cast of its own, so that kernels hand
-    each other the narrow value."""
-    return _canonicalize_cast
-
-
-def CanonicalizeOps():
-    """bias_add becomes add."""
-    return _canonicalize_ops
-
-
-def SimplifyExpr():
-    """Removes neutral scalars and pools of single elements, merges reshapes, transposes and casts, turns division by a root
-    into rsqrt."""
-    return _simplify_expr
 
 
 def EliminateCommonSubexpr(fskip=None):
