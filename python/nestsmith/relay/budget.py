@@ -53,10 +53,8 @@ class _Budget:
 
 
 def _over(name, value, most):
-    return Exceeded(
-        f"{value} {LIMITS[name][1]}; allowed are {most} (limit {name!r}). If the model is meant to be so large, allow more with "
-        f"limits={{{name!r}: ...}} or NESTSMITH_IMPORT_{name.upper()}"
-    )
+    return Exceeded(f"{value} {LIMITS[name][1]}; allowed are {most} (limit {name!r}). If the model is meant to be so "
+                    f"large, allow more with limits={{{name!r}: ...}} or NESTSMITH_IMPORT_{name.upper()}")  # fmt: skip
 
 
 def _chosen(limits):

@@ -54,13 +54,8 @@ class Program:
         self.kernel, self.name = kernel, kernel.name
         self.reshape = bool(kernel.func.attrs.get("reshape_only"))
         self.join, self.joined = kernel.func.attrs.get("join"), kernel.func.attrs.get("joined", (0, 0))
-        self.arg_index, self.dag, self.key, self.origin, self.why = (
-            [],
-            None,
-            "",
-            "reshape" if self.reshape else "default",
-            "",
-        )
+        self.arg_index, self.dag, self.key, self.why = [], None, "", ""
+        self.origin = "reshape" if self.reshape else "default"
         self.keys, self.found, self.schedule, self.made = [], False, "default", None
         self.source = self.manifest = self.binary = None
         self.cached = False

@@ -70,10 +70,8 @@ class Expr:
         if self._type is None:
             above.infer_type(self)
             if self._type is None:
-                raise ValueError(
-                    f"the type of {self!r} cannot be inferred; give the variable a shape or use it in an operator "
-                    "that determines it"
-                )
+                raise ValueError(f"the type of {self!r} cannot be inferred; give the variable a shape or use it in an "
+                                 "operator that determines it")  # fmt: skip
         return self._type
 
     def astype(self, dtype):
@@ -182,10 +180,8 @@ class Call(Expr):
         self.op, self.args = op, tuple(args)
         for i, a in enumerate(self.args):
             if not isinstance(a, Expr):
-                raise TypeError(
-                    f"argument {i} of {getattr(op, 'name', 'the call')} is a {type(a).__name__}; it must be a relay "
-                    "expression (relay.const makes one of a number or array)"
-                )
+                raise TypeError(f"argument {i} of {getattr(op, 'name', 'the call')} is a {type(a).__name__}; it must "
+                                "be a relay expression (relay.const makes one of a number or array)")  # fmt: skip
         self.attrs = attrs if isinstance(attrs, Attrs) else Attrs(attrs or {})
         self._type_args, self.span = type_args, span
 

@@ -125,9 +125,8 @@ class _Generator:
             elif isinstance(e, Call):
                 self.entries[id(e)] = self.call(e)
             elif isinstance(e, If):
-                raise TVMValueError(
-                    "the network branches on data (if); the graph executor runs straight-line networks only"
-                )
+                raise TVMValueError("the network branches on data (if); the graph executor runs straight-line networks "
+                                    "only")  # fmt: skip
             elif not isinstance(e, Function):
                 raise TVMValueError(f"a {type(e).__name__} cannot be compiled")
         return inputs

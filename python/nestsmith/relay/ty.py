@@ -50,9 +50,8 @@ class TensorType(Type):
                 raise TypeError(f"shape {tuple(shape)}: {d!r} is not an integer")
             d = int(d)
             if d < 0:
-                raise ValueError(
-                    f"shape {tuple(shape)}: a dimension must not be negative (use relay.Any() for an unknown one)"
-                )
+                raise ValueError(f"shape {tuple(shape)}: a dimension must not be negative (use relay.Any() for an "
+                                 "unknown one)")  # fmt: skip
             dims.append(d)
         dtype = _ALIASES.get(str(dtype), str(dtype))
         if dtype not in DTYPES:

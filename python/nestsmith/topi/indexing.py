@@ -118,9 +118,8 @@ def scatter_nd(data, indices, updates, mode="update"):
     m, extents = util.as_const_int(indices.shape[0]), [util.as_const_int(s) for s in indices.shape[1:]]
     rank = len(extents)
     if m > len(data.shape) or util.get_const_tuple(updates.shape) != (*extents, *util.get_const_tuple(data.shape)[m:]):
-        raise ValueError(
-            f"scatter_nd: updates of shape {tuple(updates.shape)} do not fit indices of {tuple(indices.shape)} and data of {tuple(data.shape)}"
-        )
+        raise ValueError(f"scatter_nd: updates of shape {tuple(updates.shape)} do not fit indices of "
+                         f"{tuple(indices.shape)} and data of {tuple(data.shape)}")  # fmt: skip
 
     def hit(ax, ks):
         here = None
@@ -172,10 +171,9 @@ def reverse_sequence(a, seq_lengths, seq_axis=1, batch_axis=0):
     """``a`` with the first ``seq_lengths[b]`` elements along ``seq_axis`` reversed for each ``b`` along ``batch_axis``."""
     s, b = util.normal_axis(seq_axis, len(a.shape)), util.normal_axis(batch_axis, len(a.shape))
     if len(seq_lengths.shape) != 1 or not bool(seq_lengths.shape[0] == a.shape[b]):
-        raise error.TVMValueError(
-            "For reverse_sequnece seq_lengths size should match with dimension of batch axis, but got dimension of batch_axis = "
-            f"{a.shape[b]}, and seq_length size = {', '.join(map(str, seq_lengths.shape))}"
-        )
+        raise error.TVMValueError("For reverse_sequnece seq_lengths size should match with dimension of batch axis, "
+                                  f"but got dimension of batch_axis = {a.shape[b]}, and seq_length size = "
+                                  f"{', '.join(map(str, seq_lengths.shape))}")  # fmt: skip
 
     def f(*ax):
         n = te.min(seq_lengths(ax[b]).astype("int32"), a.shape[s])

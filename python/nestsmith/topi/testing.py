@@ -29,10 +29,8 @@ def conv2d_nchw_python(a_np, w_np, stride, padding, groups=1):
         If the shapes do not belong together, or `padding` is something else.
     """
     if a_np.ndim != 4 or w_np.ndim != 4 or a_np.shape[1] != groups * w_np.shape[1] or w_np.shape[0] % groups:
-        raise ValueError(
-            f"a_np of shape {a_np.shape} and w_np of shape {w_np.shape} are not [N, C, H, W] and [O, C / groups, KH, KW] with "
-            f"groups={groups}"
-        )
+        raise ValueError(f"a_np of shape {a_np.shape} and w_np of shape {w_np.shape} are not [N, C, H, W] and [O, C / "
+                         f"groups, KH, KW] with groups={groups}")  # fmt: skip
     (down, right), window = tuple_of(stride, 2, "stride"), w_np.shape[2:]
     padded = np.pad(a_np, [(0, 0), (0, 0), *zip(*get_pads(padding, window))])
     if any(size < k for size, k in zip(padded.shape[2:], window)):

@@ -386,10 +386,8 @@ class _Graph:
         elif not t.HasField("shape") or any(not isinstance(d, int) or d < 0 for d in dims):
             open_size = next((d for d in dims if isinstance(d, str) and d != "?"), None)
             named = f" or, for all inputs, shape={{{open_size!r}: ...}}" if open_size else ""
-            raise ValueError(
-                f"the shape of input {info.name!r} is ({', '.join(map(str, dims))}) in the model; give its sizes with "
-                f"shape={{{info.name!r}: (...)}}{named}: networks have fixed shapes"
-            )
+            raise ValueError(f"the shape of input {info.name!r} is ({', '.join(map(str, dims))}) in the model; give "
+                             f"its sizes with shape={{{info.name!r}: (...)}}{named}: networks have fixed shapes")  # fmt: skip
         return var(info.name, shape=tuple(dims), dtype=kind)
 
     def compare(self, mod, params, given):
@@ -504,10 +502,8 @@ class _Graph:
         if cond is not None and known(cond) and cond.data.size != 1:
             raise ValueError(f"{label(node)}: its condition has {cond.data.size} elements; it must have one")
         if cond is None or not known(cond):
-            raise OpNotImplemented(
-                f"If {node.name!r} (control flow): its condition is computed from the data of the model. Export the model for "
-                "one of the cases"
-            )
+            raise OpNotImplemented(f"If {node.name!r} (control flow): its condition is computed from the data of the "
+                                   "model. Export the model for one of the cases")  # fmt: skip
         branch = next(a.g for a in node.attribute if a.name == ("then_branch" if cond.data.item() else "else_branch"))
         self._missing(branch, {name for name, e in values.items() if known(e)}).check()
         values.update({name: e for name, e in zip(node.output, self._body(branch, dict(values), opset)) if name})

@@ -108,10 +108,8 @@ def _nodes(nodes, names, versions, functions, own=None):
         if local is None and node.domain in ("", "ai.onnx"):
             _operator(node, versions.get("", versions.get("ai.onnx", 1)))
         elif local is not None and (len(node.input) > len(local.input) or len(node.output) > len(local.output)):
-            raise ValueError(
-                f"{label(node)} has {len(node.input)} inputs and {len(node.output)} outputs; the model's function has "
-                f"{len(local.input)} and {len(local.output)}"
-            )
+            raise ValueError(f"{label(node)} has {len(node.input)} inputs and {len(node.output)} outputs; the model's "
+                             f"function has {len(local.input)} and {len(local.output)}")  # fmt: skip
         _attributes(node)
         for a in node.attribute:
             for g in [a.g] if a.HasField("g") else a.graphs:

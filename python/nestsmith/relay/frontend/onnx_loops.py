@@ -32,9 +32,8 @@ def unrolled(read, node, values, opset):
 
 def _number(e, what, node):
     if not known(e):
-        raise OpNotImplemented(
-            f"Loop {label(node)} (control flow): its {what} is computed from the data of the model; export the model for a fixed number of steps"
-        )
+        raise OpNotImplemented(f"Loop {label(node)} (control flow): its {what} is computed from the data of the model; "
+                               "export the model for a fixed number of steps")  # fmt: skip
     return e.data.item()
 
 

@@ -165,11 +165,10 @@ def from_mxnet(symbol, shape=None, dtype="float32", arg_params=None, aux_params=
     NotImplementedError
         Always, with the way to go.
     """
-    raise NotImplementedError(
-        "MXNet is retired, and nestsmith does not import its models. Export the model from MXNet 1.9 with "
-        "mx.onnx.export_model(symbol, params, [shape], dtype, 'model.onnx') and read the file with relay.frontend.from_onnx; networks "
-        "of gluon's model zoo have the same architectures in torchvision (relay.frontend.from_pytorch)"
-    )
+    raise NotImplementedError("MXNet is retired, and nestsmith does not import its models. Export the model from MXNet "
+                              "1.9 with mx.onnx.export_model(symbol, params, [shape], dtype, 'model.onnx') and read "
+                              "the file with relay.frontend.from_onnx; networks of gluon's model zoo have the same "
+                              "architectures in torchvision (relay.frontend.from_pytorch)")  # fmt: skip
 
 
 def _tensorflow():

@@ -167,10 +167,9 @@ class Node:
         if not self.has(i):
             return None
         if not known(self.inputs[i]):
-            raise OpNotImplemented(
-                f"{self}: its {what} is computed from the data of the model, so that shapes are not known before it runs. "
-                "Export the model with fixed shapes, or give the input it depends on as a constant"
-            )
+            raise OpNotImplemented(f"{self}: its {what} is computed from the data of the model, so that shapes are not "
+                                   "known before it runs. Export the model with fixed shapes, or give the input it "
+                                   "depends on as a constant")  # fmt: skip
         return self.inputs[i].numbers
 
     def ints(self, i, name):
@@ -197,10 +196,10 @@ class Unsupported:
     def check(self):
         """Raises OpNotImplemented if there is anything."""
         if self.nodes:
-            lines = [
-                f"  {op}: {len(names)} node{'s' * (len(names) > 1)} ({', '.join(map(str, names[:3]))}{', ...' * (len(names) > 3)})"
-                for op, names in sorted(self.nodes.items())
-            ]
+            lines = []
+            for op, names in sorted(self.nodes.items()):
+                some = ", ".join(map(str, names[:3])) + ", ..." * (len(names) > 3)
+                lines.append(f"  {op}: {len(names)} node{'s' * (len(names) > 1)} ({some})")
             raise OpNotImplemented(
                 f"this {self.source} uses {len(lines)} operator{'s' * (len(lines) > 1)} that nestsmith does not have:\n"
                 + "\n".join(lines)

@@ -74,12 +74,13 @@ resize1d, resize3d = _resize(1, "resize1d", "NCW"), _resize(3, "resize3d", "NCDH
 
 derive("image.affine_grid", lambda a, x: topi.image.affine_grid(x[0], a.target_shape), OPAQUE)
 derive("image.grid_sample", lambda a, x: topi.image.grid_sample(x[0], x[1], a.method, a.layout, a.padding_mode, a.align_corners), OPAQUE)
-derive(
-    "image.crop_and_resize",
-    lambda a, x: topi.image.crop_and_resize(
-        x[0], x[1], x[2], a.crop_size, a.layout, a.method, a.extrapolation_value, a.out_dtype or None),
-    OPAQUE,
-)
+
+
+def _cropped(a, x):
+    return topi.image.crop_and_resize(*x, a.crop_size, a.layout, a.method, a.extrapolation_value, a.out_dtype or None)
+
+
+derive("image.crop_and_resize", _cropped, OPAQUE)
 
 
 def _dilation2d_of(a, x):

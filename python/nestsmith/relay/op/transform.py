@@ -177,10 +177,7 @@ def move_layout(e, has, want):
         return Plan([None], Layout(letters, letters[0] + letters[2:] + letters[1]), make=lambda args: args[0])
     axes = tuple(at.axis(a) for a in axes)
 
-    def make(args):
-        return args[0] if axes == tuple(range(len(axes))) else transpose(args[0], axes)
-
-    return Plan([at], None, make=make)
+    return Plan([at], None, make=lambda args: args[0] if axes == tuple(range(len(axes))) else transpose(args[0], axes))
 
 
 register("transpose", INJECTIVE, _transpose_infer,
@@ -236,9 +233,7 @@ def _squeeze_layout(e, has, want):
     if at is None:
         return None
     shape = e.args[0].checked_type.shape
-    axes = (
-        [i for i, d in enumerate(shape) if d == 1] if e.attrs.axis is None else [a % len(shape) for a in e.attrs.axis]
-    )
+    axes = [i for i, d in enumerate(shape) if d == 1] if e.attrs.axis is None else [a % len(shape) for a in e.attrs.axis]
     return Plan([at], at.without(axes), {"axis": tuple(sorted(at.axis(a) for a in axes))})
 
 

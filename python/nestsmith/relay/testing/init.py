@@ -24,9 +24,8 @@ class Initializer:
             if desc.endswith(end):
                 arr[...] = value
                 return
-        raise ValueError(
-            f"no rule for the parameter {desc!r}: its name must end with weight, bias, gamma, beta, mean or var"
-        )
+        raise ValueError(f"no rule for the parameter {desc!r}: its name must end with weight, bias, gamma, beta, mean "
+                         "or var")  # fmt: skip
 
     def _init_weight(self, name, arr):
         raise NotImplementedError
@@ -44,15 +43,9 @@ class Xavier(Initializer):
             raise ValueError(f"weight {name!r} of shape {shape} needs at least two dimensions")
         hw = float(np.prod(shape[2:])) if len(shape) > 2 else 1.0
         fan_in, fan_out = shape[1] * hw, shape[0] * hw
-        factor = (
-            hw
-            if "depthwise" in name
-            else {"avg": (fan_in + fan_out) / 2, "in": fan_in, "out": fan_out}[self.factor_type]
-        )
-        s = math.sqrt(self.magnitude / factor)
-        arr[...] = (
-            np.random.uniform(-s, s, size=shape) if self.rnd_type == "uniform" else np.random.normal(0, s, size=shape)
-        )
+        factors = {"avg": (fan_in + fan_out) / 2, "in": fan_in, "out": fan_out}
+        s = math.sqrt(self.magnitude / (hw if "depthwise" in name else factors[self.factor_type]))
+        arr[...] = np.random.uniform(-s, s, size=shape) if self.rnd_type == "uniform" else np.random.normal(0, s, size=shape)
 
 
 class HeNormal(Initializer):

@@ -35,9 +35,8 @@ def in_tiles(call, tile, target, config):
     a = dict(call.attrs, out_layout=call.attrs.out_layout or "NHWC")
     if config.get("relay.winograd") in ("fastest", "measured") and not is_gpu(target):
         a["by_rows"] = True
-    new = nn.contrib_conv2d_winograd_without_weight_transform(
-        call.args[0], nn.contrib_conv2d_winograd_weight_transform(weight, tile), tile, **a
-    )
+    transformed = nn.contrib_conv2d_winograd_weight_transform(weight, tile)
+    new = nn.contrib_conv2d_winograd_without_weight_transform(call.args[0], transformed, tile, **a)
     new.span = call.span
     return new
 
@@ -93,10 +92,9 @@ def _by_users(func):
         if made is None:
             return new
         if made.checked_type != old.checked_type:
-            raise ValueError(
-                f"the FTVMAlterOpLayout of {new.op_name} gives {made.checked_type} for {old.checked_type}; bring the result back with "
-                "relay.layout_transform: layouts of users are not carried on to other operators"
-            )
+            raise ValueError(f"the FTVMAlterOpLayout of {new.op_name} gives {made.checked_type} for "
+                             f"{old.checked_type}; bring the result back with relay.layout_transform: layouts of users "
+                             "are not carried on to other operators")  # fmt: skip
         return made
 
     return rewrite(func, visit)

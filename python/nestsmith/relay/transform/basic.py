@@ -87,9 +87,8 @@ def bind_params_by_name(func, params):
     for name, value in params.items():
         targets = by_name.get(name, [])
         if len(targets) > 1:
-            raise ValueError(
-                f"the function has {len(targets)} parameters called {name!r}; parameters bound by name must be unique"
-            )
+            raise ValueError(f"the function has {len(targets)} parameters called {name!r}; parameters bound by name "
+                             "must be unique")  # fmt: skip
         if targets:
             p, c = targets[0], value if isinstance(value, Constant) else const(value)
             want = p.checked_type

@@ -134,9 +134,8 @@ class _Converter:
         if isinstance(e, TupleGetItem):
             return with_children(e, [self.new[id(e.tuple_value)]]), self.has(e.tuple_value)[e.index]
         t = e.checked_type
-        return with_children(e, [self.to(c, None) for c in children(e)]), (
-            [None] * len(t.fields) if isinstance(t, TupleType) else None
-        )
+        new = with_children(e, [self.to(c, None) for c in children(e)])
+        return new, [None] * len(t.fields) if isinstance(t, TupleType) else None
 
     def run(self, body):
         for e in post_order(body):

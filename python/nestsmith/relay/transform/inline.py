@@ -15,14 +15,8 @@ def _expand(body, mod, depth):
     memo = {}
     for e in rx.post_order(body):
         if isinstance(e, rx.Call) and not e.op_name:
-            f = (
-                e.op
-                if isinstance(e.op, rx.Function)
-                else mod[e.op]
-                if isinstance(e.op, rx.GlobalVar) and e.op in mod
-                else None
-            )
-            if f is not None and not f.is_primitive:
+            f = mod[e.op] if isinstance(e.op, rx.GlobalVar) and e.op in mod else e.op
+            if isinstance(f, rx.Function) and not f.is_primitive:
                 args = [memo[id(a)] for a in e.args]
                 memo[id(e)] = _expand(without_lets(rx.bind(f.body, dict(zip(f.params, args)))), mod, depth + 1)
                 continue
@@ -40,10 +34,10 @@ def without_lets(body):
 
 
 def _needs(body):
-    return any(
-        isinstance(e, rx.Let) or (isinstance(e, rx.Call) and not e.op_name and not getattr(e.op, "is_primitive", False))
-        for e in rx.post_order(body)
-    )
+    def goes(e):
+        return isinstance(e, rx.Let) or (isinstance(e, rx.Call) and not e.op_name and not getattr(e.op, "is_primitive", False))
+
+    return any(map(goes, rx.post_order(body)))
 
 
 @passes.makes_function_pass(opt_level=0)

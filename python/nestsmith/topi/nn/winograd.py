@@ -152,10 +152,8 @@ def _convolution(data, weight, strides, padding, dilation, out_dtype, packed, by
     else:
         wci, co, expected = weight.shape[2], weight.shape[3], (3, 3)
     if tuple(weight.shape[:2]) != expected or wci != ci:
-        raise ValueError(
-            f"weight of shape {tuple(weight.shape)} does not fit: it must start with {expected} and have {ci} input "
-            "channels"
-        )
+        raise ValueError(f"weight of shape {tuple(weight.shape)} does not fit: it must start with {expected} and have "
+                         f"{ci} input channels")  # fmt: skip
     pt, pl, pb, pr = get_pad_tuple(padding, (3, 3))
     oh, ow = h + pt + pb - 2, w + pl + pr - 2
     nh, nw = -(-oh // m), -(-ow // m)

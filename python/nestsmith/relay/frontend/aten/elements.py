@@ -24,41 +24,31 @@ for _n in ("exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsq
            "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"):  # fmt: skip
     _n, _, _aten = _n.partition(":")
     aten(*(_aten or _n).split(), types=REAL)(lambda x, f=getattr(relay, _n): f(x))
-each(
-    {
-        "relu": nn.relu,
-        "relu6": lambda x: relay.clip(x, 0, 6),
-        "sign sgn": lambda x: x if dtype_of(x) == "bool" else relay.sign(x),
-        "square": lambda x: relay.multiply(x, x) if dtype_of(x) != "bool" else relay.cast(x, "int64"),
-        "isnan": lambda x: relay.not_equal(x, x),
-        "isinf": lambda x: relay.equal(relay.abs(x), c.scalar(np.inf, x)) if is_float(dtype_of(x)) else relay.not_equal(x, x),
-        "isfinite": lambda x: relay.less(relay.abs(x), c.scalar(np.inf, x)) if is_float(dtype_of(x)) else relay.equal(x, x),
-        "logical_not": lambda x: relay.logical_not(c.cast(x, "bool")),
-        "bitwise_not": lambda x: relay.logical_not(x) if dtype_of(x) == "bool" else relay.bitwise_not(x),
-        "alias clone contiguous detach lift_fresh lift_fresh_copy positive": lambda x, *_, **__: x,
-    },
-    lambda f: f,
-)
-each(
-    {
-        "silu": lambda x: c.activation("Silu", x),
-        "mish": lambda x: c.activation("Mish", x),
-        "selu": lambda x: c.activation("Selu", x, 1.6732632423543772848, 1.0507009873554804934),  # ONNX has these as float32
-        "hardsigmoid": lambda x: _hard_sigmoid(x),
-        "hardswish": lambda x: relay.multiply(x, _hard_sigmoid(x)),
-        "log_sigmoid": lambda x: c.log_sigmoid(x),
-        "special_ndtr": lambda x: relay.multiply(relay.erfc(relay.multiply(x, c.scalar(-math.sqrt(0.5), x))), c.scalar(0.5, x)),
-        "softsign": lambda x: c.activation("Softsign", x),
-        "angle": lambda x: _angle(x),
-    },
-    lambda f: f,
-    STEPS,
-)
-each(
-    {"reciprocal": lambda x: relay.divide(c.scalar(1, x), x), "signbit": lambda x: relay.less(relay.copysign(c.scalar(1, x), x), c.scalar(0, x))},
-    lambda f: f,
-    REAL,
-)
+each({
+    "relu": nn.relu,
+    "relu6": lambda x: relay.clip(x, 0, 6),
+    "sign sgn": lambda x: x if dtype_of(x) == "bool" else relay.sign(x),
+    "square": lambda x: relay.multiply(x, x) if dtype_of(x) != "bool" else relay.cast(x, "int64"),
+    "isnan": lambda x: relay.not_equal(x, x),
+    "isinf": lambda x: relay.equal(relay.abs(x), c.scalar(np.inf, x)) if is_float(dtype_of(x)) else relay.not_equal(x, x),
+    "isfinite": lambda x: relay.less(relay.abs(x), c.scalar(np.inf, x)) if is_float(dtype_of(x)) else relay.equal(x, x),
+    "logical_not": lambda x: relay.logical_not(c.cast(x, "bool")),
+    "bitwise_not": lambda x: relay.logical_not(x) if dtype_of(x) == "bool" else relay.bitwise_not(x),
+    "alias clone contiguous detach lift_fresh lift_fresh_copy positive": lambda x, *_, **__: x,
+})
+each({
+    "silu": lambda x: c.activation("Silu", x),
+    "mish": lambda x: c.activation("Mish", x),
+    "selu": lambda x: c.activation("Selu", x, 1.6732632423543772848, 1.0507009873554804934),  # ONNX has these as float32
+    "hardsigmoid": lambda x: _hard_sigmoid(x),
+    "hardswish": lambda x: relay.multiply(x, _hard_sigmoid(x)),
+    "log_sigmoid": lambda x: c.log_sigmoid(x),
+    "special_ndtr": lambda x: relay.multiply(relay.erfc(relay.multiply(x, c.scalar(-math.sqrt(0.5), x))), c.scalar(0.5, x)),
+    "softsign": lambda x: c.activation("Softsign", x),
+    "angle": lambda x: _angle(x),
+}, types=STEPS)
+each({"reciprocal": lambda x: relay.divide(c.scalar(1, x), x),
+      "signbit": lambda x: relay.less(relay.copysign(c.scalar(1, x), x), c.scalar(0, x))}, types=REAL)  # fmt: skip
 
 
 def _hard_sigmoid(x):
@@ -339,18 +329,14 @@ def _times_log(log):
     return convert
 
 
-each(
-    {
-        "atan2 arctan2": relay.atan2,
-        "hypot": relay.hypot,
-        "copysign": relay.copysign,
-        "logaddexp": c.log_add_exp,
-        "xlogy special_xlogy": _times_log(relay.log),
-        "special_xlog1py": _times_log(relay.log1p),
-    },
-    lambda f: lambda x, y: f(x, y),
-    Types("x y", real=True, steps=True),
-)
+each({
+    "atan2 arctan2": relay.atan2,
+    "hypot": relay.hypot,
+    "copysign": relay.copysign,
+    "logaddexp": c.log_add_exp,
+    "xlogy special_xlogy": _times_log(relay.log),
+    "special_xlog1py": _times_log(relay.log1p),
+}, lambda f: lambda x, y: f(x, y), Types("x y", real=True, steps=True))
 
 
 aten("ldexp", types=Types("x y", real=True, steps=True))(lambda x, y: relay.multiply(x, relay.exp2(y)))

@@ -202,7 +202,7 @@ for _order in (0, 1):
     aten(*(["i0", "special_i0"] if not _order else ["special_i1"]))(_wide(_grown(_bessel(_order))))
 
 
-each({"special_modified_bessel_i0": ATEN["aten::i0"], "special_modified_bessel_i1": ATEN["aten::special_i1"]}, lambda f: f)
+each({"special_modified_bessel_i0": ATEN["aten::i0"], "special_modified_bessel_i1": ATEN["aten::special_i1"]})
 
 
 @aten("special_spherical_bessel_j0")

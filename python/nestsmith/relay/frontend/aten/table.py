@@ -26,9 +26,9 @@ def aten(*names, types=None):
     return add
 
 
-def each(rows, make, types=None):
+def each(rows, make=None, types=None):
     for names, what in rows.items():
-        aten(*names.split(), types=types)(make(what))
+        aten(*names.split(), types=types)(make(what) if make else what)
 
 
 def listed(dim):

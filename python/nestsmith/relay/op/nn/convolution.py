@@ -49,9 +49,8 @@ def _conv_infer(dims, transposed=False):
         else:
             co, ci = o, i * groups
         if not isinstance(c, Any) and ci != c:
-            raise ValueError(
-                f"the weight {w} (layout {attrs.kernel_layout}) is for {ci} input channels, the data has {c}"
-            )
+            raise ValueError(f"the weight {w} (layout {attrs.kernel_layout}) is for {ci} input channels, the data has "
+                             f"{c}")  # fmt: skip
         if attrs.channels is not None and attrs.channels != co:
             raise ValueError(f"channels={attrs.channels}, but the weight gives {co}")
         if attrs.kernel_size is not None and tuple(attrs.kernel_size) != tuple(ks):
@@ -60,10 +59,8 @@ def _conv_infer(dims, transposed=False):
         if transposed:
             for k, s, d in zip(ks, attrs.strides, attrs.dilation):
                 check_window(k, s, d)
-            osp = [
-                (x - 1) * s + d * (k - 1) + 1 - p + op
-                for x, s, d, k, p, op in zip(sp, attrs.strides, attrs.dilation, ks, pads, attrs.output_padding)
-            ]
+            each = zip(sp, attrs.strides, attrs.dilation, ks, pads, attrs.output_padding)
+            osp = [(x - 1) * s + d * (k - 1) + 1 - p + op for x, s, d, k, p, op in each]
         else:
             osp = [window_out(x, k, s, d, p) for x, k, s, d, p in zip(sp, ks, attrs.strides, attrs.dilation, pads)]
         at = layout_axes(attrs.out_layout or attrs.data_layout, "NC" + SPATIAL[dims])

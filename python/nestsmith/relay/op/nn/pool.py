@@ -91,13 +91,8 @@ def _make_adaptive(kind, dims):
              ranked=True)  # fmt: skip
 
     def build(data, output_size=None, layout=_LAYOUT[dims], out_layout=""):
-        size = (
-            (1,) * dims
-            if output_size is None
-            else (output_size,) * dims
-            if isinstance(output_size, int)
-            else tuple(output_size)
-        )
+        size = 1 if output_size is None else output_size
+        size = (size,) * dims if isinstance(size, int) else size
         size = tuple(None if n is None else check.integer("output_size", n, 1) for n in size)  # None: as it is
         return call(name, [data], output_size=size, layout=layout, out_layout=out_layout)
 

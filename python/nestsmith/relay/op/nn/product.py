@@ -141,11 +141,9 @@ def _matmul_loops(a, x, c, target):
 
 
 register("nn.matmul", ANCHOR, _product(_flags), _numpy(_flags), colour=ALWAYS, loops=_matmul_loops, ranked=False)
-register(
-    "nn.batch_matmul", ANCHOR, _product(_flags, rank=3), _numpy(_flags), colour=ALWAYS,
-    loops=lambda a, x, c, t: topi.nn.batch_matmul(x[0], x[1], None, c.checked_type.dtype, a.transpose_a, a.transpose_b),
-    ranked=False,
-)  # fmt: skip
+register("nn.batch_matmul", ANCHOR, _product(_flags, rank=3), _numpy(_flags), colour=ALWAYS, ranked=False,
+         loops=lambda a, x, c, t: topi.nn.batch_matmul(x[0], x[1], None, c.checked_type.dtype, a.transpose_a,
+                                                       a.transpose_b))  # fmt: skip
 
 
 def dense(data, weight, units=None, out_dtype=""):

@@ -44,12 +44,7 @@ def _pad_infer(attrs, types):
 
 
 def _np_pad(attrs, x, v):
-    mode = {
-        "constant": {"mode": "constant", "constant_values": v},
-        "edge": {"mode": "edge"},
-        "reflect": {"mode": "reflect"},
-    }
-    return np.pad(x, attrs.pad_width, **mode[attrs.pad_mode])
+    return np.pad(x, attrs.pad_width, attrs.pad_mode, **({"constant_values": v} if attrs.pad_mode == "constant" else {}))
 
 
 def _pad_loops(a, x, c, t):

@@ -84,8 +84,6 @@ def product_type(a, b, out_dtype):
     where that would make integers of fractions."""
     dtype = out_dtype or a.dtype
     if not is_float(dtype) and (is_float(a.dtype) or is_float(b.dtype)):
-        raise ValueError(
-            f"the operands are {a.dtype} and {b.dtype}, the products would be formed as {dtype}; give a floating out_dtype, "
-            "or use relay.cast"
-        )
+        raise ValueError(f"the operands are {a.dtype} and {b.dtype}, the products would be formed as {dtype}; give a "
+                         "floating out_dtype, or use relay.cast")  # fmt: skip
     return dtype
