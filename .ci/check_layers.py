@@ -24,7 +24,7 @@ PYTHON = {
     "runtime": 3, "topi": 3,
     "cluster": 4, "contrib.cblas": 4, "contrib.graph_executor": 4, "contrib.nvcc": 4, "driver": 4, "nd": 4,
     "contrib.graph_runtime": 5, "contrib.debugger": 5, "rpc": 5, "relay": 5,
-    "instrument": 7, "ir": 6, "transform": 6, "contrib.target": 6, "auto_scheduler": 6,
+    "instrument": 7, "ir": 6, "tir.transform": 6, "transform": 6, "contrib.target": 6, "auto_scheduler": 6,
     "autotvm": 7,
     "topi.per_target": 8, "topi.adreno": 9, "topi.arm_cpu": 9, "topi.bifrost": 9, "topi.cuda": 9, "topi.generic": 9, "topi.gpu": 9, "topi.hexagon": 9,
     "topi.hls": 9, "topi.intel_graphics": 9, "topi.mali": 9, "topi.rocm": 9, "topi.x86": 9,

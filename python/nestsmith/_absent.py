@@ -60,7 +60,7 @@ WAYS = {
     "nestsmith.te": "tensors are made with te.compute, te.scan and te.extern; " + _SCHEDULES,
     "nestsmith.testing": "nestsmith.testing has assert_allclose, parameter, parametrize_targets and the marks requires_llvm, requires_cuda, ...",
     "nestsmith.tir": _NO_SCRIPT,
-    "nestsmith.tir.transform": "nestsmith.lower applies the engine's own passes; tir.stmt_functor walks and changes what it returns",
+    "nestsmith.tir.transform": "nestsmith.lower applies the engine's own passes; prim_func_pass makes one of yours, with tir.stmt_functor",
     "nestsmith.topi": "operators that topi lacks are written with te.compute and scheduled by auto_scheduler",
     **{f"nestsmith.topi.{t}": _SCHEDULES for t in ("x86", "cuda", "generic", "arm_cpu", "vision")},
 }  # fmt: skip

@@ -5,7 +5,7 @@ from nestsmith import _core
 from ..compiling import compile_source
 from ..runtime.device import num_threads
 from ..runtime.module import Module, OperatorModule
-from ..states import loops_of
+from ..states import contexts, loops_of
 from ..target import HAND_VTHREADS, Target, device_limits, hand_vector_bytes
 from ..tir.stmt import PrimFunc, function_of
 from .externs import ExternModule, function_module, has_extern
@@ -84,6 +84,8 @@ def build(inputs, args=None, target=None, target_host=None, runtime=None, name="
     if not name.isidentifier():
         raise ValueError(f"name {name!r} is not an identifier")
     target = Target.canon_target_and_host(target or Target.current() or Target("llvm"), target_host)[0]
+    if _passes() and args is not None and not varies(inputs, args):
+        return build(lower(inputs, args), target=target, name=name, cache_dir=cache_dir)
     if varies(inputs, args):
         return VaryingModule(inputs, list(args), name, lambda sch, tensors: build(sch, tensors, target, name=name, cache_dir=cache_dir))
     if has_extern(inputs):
@@ -116,6 +118,13 @@ class LoweredFunction:
         if callable(self._make):
             self._make = self._make()
         return self._make
+
+    def __setitem__(self, name, func):
+        self.script, self._make = str(func), func
+
+    def shallow_copy(self):
+        """Another one with the same function."""
+        return LoweredFunction(self.name, self.script, self._make)
 
     functions = property(lambda self: {self.name: self[self.name]}, doc="A dict of the function.")
     body = property(lambda self: self[self.name].body, doc="Its statement.")
@@ -167,7 +176,15 @@ def lower(sch, args, name="main", binds=None, simple_mode=False, tensors=False):
     separators = getattr(sch, "separators", {})
     begins = () if tensors else (tuple(tuple(separators.get(a.op, ())) for a in args),)
     make = (lambda: function_of(core, list(args), engine_of(target), *begins)) if isinstance(core, _core.Schedule) else None
-    return LoweredFunction(name, text.replace('"global_symbol": "main"', f'"global_symbol": "{name}"', 1), make)
+    low = LoweredFunction(name, text.replace('"global_symbol": "main"', f'"global_symbol": "{name}"', 1), make)
+    for _, run in _passes():
+        low = run(low)
+    return low
+
+
+def _passes():
+    """Passes that the user's context adds to lowering."""
+    return sorted((p for c in contexts()[-1:] for p in c.config.get("tir.add_lower_pass", ())), key=lambda p: p[0])
 
 
 def schedule_to_module(sch, args=None, name="main", binds=None):

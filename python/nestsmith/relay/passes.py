@@ -11,6 +11,8 @@ import sys
 
 from .. import check
 from ..states import contexts
+from ..tir.stmt import PrimFunc
+from .expr import Function
 from .module import IRModule
 
 __all__ = ["FunctionPass", "ModulePass", "Pass", "PassContext", "PassInfo", "PrintIR", "Sequential", "function_pass", "module_pass"]
@@ -51,6 +53,7 @@ _CONFIGS = {
     "te.keep_schedule_record": "bool: te schedules have schedule_record and primitive_record: what each primitive left",
     "tir.disable_vectorize": "bool: no vector instructions",
     "tir.disable_assert": "bool: accepted and ignored",
+    "tir.add_lower_pass": "list of (number, pass): passes of tir.transform.prim_func_pass over what lower gives, in the order of the numbers",
     "tir.noalias": "bool: accepted and ignored",
     "tir.enable_debug": "bool: accepted and ignored",
     "tir.UnrollLoop": "dict: unrolling limits",
@@ -179,6 +182,10 @@ class FunctionPass(Pass):
     """A pass that :func:`function_pass` made."""
 
 
+class PrimFuncPass(Pass):
+    """A pass that :func:`prim_func_pass` made."""
+
+
 class Sequential(Pass):
     """Runs passes in order. Raises TypeError if one of them is not callable."""
 
@@ -228,19 +235,29 @@ def function_pass(pass_func=None, opt_level=0, name=None, required=None, traceab
     """Makes a pass of ``f(func, mod, ctx) -> func``, applied to every function that is not primitive. Of a class it is the method
     ``transform_function``, and calling the class makes the pass."""
 
+    return _over(FunctionPass, lambda f: isinstance(f, Function) and not f.is_primitive, pass_func, opt_level, name)
+
+
+def prim_func_pass(pass_func=None, opt_level=None, name=None, required=None, traceable=False):
+    """Makes a pass of ``f(func, mod, ctx) -> func``, applied to every ``tir.PrimFunc``. Of a class it is the method ``transform_function``, and
+    calling the class makes the pass."""
+    return _over(PrimFuncPass, lambda f: isinstance(f, PrimFunc), pass_func, opt_level or 0, name)
+
+
+def _over(base, wanted, pass_func, opt_level, name):
     def on_functions(called):
         def run(mod, ctx):
-            single = not isinstance(mod, IRModule)
+            single = not hasattr(mod, "functions")
             mod = IRModule.from_expr(mod) if single else mod.shallow_copy()
             for gv, func in mod.functions.items():
-                if not func.is_primitive:
+                if wanted(func):
                     mod[gv] = called(func, mod, ctx)
-            return mod["main"] if single else mod
+            return next(iter(mod.functions.values())) if single else mod
 
         return run
 
     def make(f):
-        return _pass_of(f, FunctionPass, "transform_function", name, opt_level, on_functions)
+        return _pass_of(f, base, "transform_function", name, opt_level, on_functions)
 
     return make(pass_func) if pass_func is not None else make
 
