@@ -174,6 +174,10 @@ def test_types_of_sizes_known_at_run_time():
     assert relay.slice_like(x, y).checked_type == relay.TensorType((m, 3))
     assert relay.strided_slice(x, [1], [4], axes=[1]).checked_type == relay.TensorType((n, 3))
     assert not relay.strided_slice(x, [1], [4], axes=[0]).checked_type.is_static
+    image = relay.var("image", relay.TensorType((n, 4, m, 6)))  # operators that are a definition alone: by trying numbers
+    assert nn.dilate(image, (1, 1, 3, 1)).checked_type == relay.TensorType((n, 4, m * 3 - 2, 6))
+    assert relay.vision.yolo_reorg(image, 2).checked_type.shape[:2] == (n, 16)
+    assert relay.image.resize2d(image, (n, 8)).checked_type == relay.TensorType((n, 4, n, 8))
     a = rng.random((5, 8), "float32")
     f = relay.Function([relay.var("z", shape=(relay.Any(), 8))], x)
     f = relay.Function([x], relay.strided_slice(x, [1], [4], axes=[0]))

@@ -235,6 +235,9 @@ class TupleWrapper:
     def astuple(self):
         return self.tuple_value
 
+    def astext(self, show_meta_data=True, annotate=None):
+        return above.astext(self.tuple_value, show_meta_data, annotate)
+
     def __getitem__(self, i):
         if not -self.size <= i < self.size:
             raise IndexError(f"field {i} of a tuple of {self.size}")

@@ -11,7 +11,7 @@ __all__ = ["builder_of", "default_attrs", "make_call"]
 
 _NAMES = {"nn.contrib_conv2d_NCHWc": "nn.contrib_conv2d_nchwc", "contrib_reverse_reshape": "reverse_reshape"}
 _SEVERAL = {"variance"}  # whose builders make several calls: all attributes are printed
-_SAID = {"pool_size"}  # printed always
+_SAID = {"pool_size", "axes"}  # printed always
 
 
 @functools.cache

@@ -4,11 +4,11 @@ from ... import check, topi
 from ...topi.image import METHODS, MODES, ROUNDINGS
 from ...topi.util import named, placed
 from ..expr import Constant
-from ..ty import TensorType
+from ..ty import Any, TensorType
 from .derived import derive
 from .nn import pool_axes
 from .nn.util import window_layout
-from .registry import INJECTIVE, OPAQUE, call, register, tensor
+from .registry import INJECTIVE, OPAQUE, call, ints, register, tensor
 
 __all__ = ["affine_grid", "crop_and_resize", "dilation2d", "grid_sample", "resize1d", "resize2d", "resize3d"]
 
@@ -34,6 +34,12 @@ def _call(name, data, size, roi, layout, method, mode, rounding, alpha, exclude,
                 out_dtype=out_dtype)  # fmt: skip
 
 
+def _size(size, dims):
+    """A size for each axis, which may have a name."""
+    given = ints((size,) * dims if isinstance(size, int) else size)
+    return tuple(n if isinstance(n, Any) else check.integer("size", n, 1) for n in given)
+
+
 def resize2d(data, size, roi=None, layout="NCHW", method="linear", coordinate_transformation_mode="half_pixel",
              rounding_method="", cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype=""):  # fmt: skip
     """Resizes the spatial axes to `size` (height, width); method nearest_neighbor, linear or cubic.
@@ -51,7 +57,7 @@ def resize2d(data, size, roi=None, layout="NCHW", method="linear", coordinate_tr
     roi = (0.0, 0.0, 1.0, 1.0) if roi is None else tuple(float(v) for v in roi)
     if len(roi) != 4:
         raise ValueError(f"roi is {roi}; it must be four numbers: y0, x0, y1, x1")
-    size = tuple(check.integer("size", n, 1) for n in ((size, size) if isinstance(size, int) else size))
+    size = _size(size, 2)
     return _call("resize2d", data, size, roi, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude,
                  extrapolation_value, out_dtype)  # fmt: skip
 
@@ -63,7 +69,7 @@ def _resize(dims, name, default):
               rounding_method="", cubic_alpha=-0.5, cubic_exclude=0, extrapolation_value=0.0, out_dtype=""):  # fmt: skip
         check.one_of_names("method", method, METHODS)
         roi = (0.0,) * dims + (1.0,) * dims if roi is None else tuple(map(float, roi.data.tolist() if isinstance(roi, Constant) else roi))
-        size = (size,) * dims if isinstance(size, int) else tuple(check.integer("size", n, 1) for n in size)
+        size = _size(size, dims)
         return _call(name, data, size, roi, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha, cubic_exclude,
                      extrapolation_value, out_dtype)  # fmt: skip
 

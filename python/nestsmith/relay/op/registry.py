@@ -8,8 +8,10 @@ folding. Schedules without tuning are made of the loops, whatever the operator.
 from __future__ import annotations
 
 from ... import check
+from ...tir import PrimExpr
+from ..dims import as_dim
 from ..expr import Call, Constant, Expr, Tuple, TupleWrapper, above, const
-from ..ty import TensorType
+from ..ty import Any, TensorType
 from . import layout as layouts
 
 __all__ = ["Op", "get", "register", "call", "ELEMWISE", "BROADCAST", "INJECTIVE", "REDUCE", "ANCHOR", "TUPLE", "OPAQUE",
@@ -223,9 +225,9 @@ def norm_axis(axis, rank, what="axis"):
 
 
 def ints(v):
-    """A number, a constant or some numbers as a tuple."""
+    """A number, a constant or some numbers as a tuple; sizes with a name stay."""
     if isinstance(v, Constant):
         v = v.data.tolist()
     if isinstance(v, int):
         return (v,)
-    return tuple(int(x) for x in v)
+    return tuple(as_dim(x) if isinstance(x, (Any, PrimExpr)) else int(x) for x in v)

@@ -10,7 +10,7 @@ from ...numerics import clip_bounds, is_float, to_tf32
 from ..expr import Constant, Expr, const
 from ..ty import Any, TensorType
 from .layout import broadcast
-from .registry import BROADCAST, ELEMWISE, FOLLOW, NEVER, OPAQUE, as_expr, call, register, tensor
+from .registry import BROADCAST, ELEMWISE, FOLLOW, NEVER, OPAQUE, as_expr, call, ints, register, tensor
 
 __all__ = ["cast", "where", "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "clip", "copy", "shape_of", "arange"]
 
@@ -268,25 +268,21 @@ for _name, _value in (("zeros", 0), ("ones", 1)):
              loops=lambda a, x, c, t, value=_value: topi.full_like(x[0], value))  # fmt: skip
 
 
-def _shape(shape):
-    return (int(shape),) if isinstance(shape, int) else tuple(int(d) for d in shape)
-
-
 def full(fill_value, shape=(), dtype=""):
     """A tensor of `shape` filled with the scalar `fill_value`."""
     if not isinstance(fill_value, Expr):
         fill_value = const(fill_value, dtype or None)
-    return call("full", [fill_value], shape=_shape(shape), dtype=dtype)
+    return call("full", [fill_value], shape=ints(shape), dtype=dtype)
 
 
 def zeros(shape, dtype):
     """Zeros of the given shape and element type."""
-    return call("zeros", [], shape=_shape(shape), dtype=dtype)
+    return call("zeros", [], shape=ints(shape), dtype=dtype)
 
 
 def ones(shape, dtype):
     """Ones of the given shape and element type."""
-    return call("ones", [], shape=_shape(shape), dtype=dtype)
+    return call("ones", [], shape=ints(shape), dtype=dtype)
 
 
 def full_like(data, fill_value):
