@@ -340,16 +340,14 @@ class _Parser:
         t.want("(")
         self.scopes.append({})
         params, attrs = [], {}
-        while not t.take(")"):
+
+        def param():
             if t.peek_kind() == "var":
                 params.append(self.new_var(t.next()[1]))
             else:
-                key = t.next()[1]
-                t.want("=")
-                attrs[key.strip('"')] = self.attribute()
-            if not t.take(","):
-                t.want(")")
-                break
+                self.named(attrs)
+
+        self.listed(")", param)
         ret = self.type() if t.take("->") else None
         body = self.block()
         self.scopes.pop()
@@ -399,16 +397,14 @@ class _Parser:
     def call(self, op, start):
         t, args, attrs = self.t, [], {}
         t.want("(")
-        while not t.take(")"):
+
+        def argument():
             if t.peek_kind() == "word" and _BINDS.match(t.text, t.at):
-                key = t.next()[1]
-                t.want("=")
-                attrs[key] = self.attribute()
+                self.named(attrs)
             else:
                 args.append(self.expr())
-            if not t.take(","):
-                t.want(")")
-                break
+
+        self.listed(")", argument)
         attrs.pop("attrs_type_key", None)
         span = None
         if self.spans:
@@ -420,26 +416,27 @@ class _Parser:
         made = make_call(name, args, attrs)
         return rx.Call(made.op, made.args, rx.Attrs(made.attrs), span=span)
 
+    def named(self, attrs):
+        """``name=attribute``"""
+        key = self.t.next()[1].strip('"')
+        self.t.want("=")
+        attrs[key] = self.attribute()
+
     def attribute(self):
         t = self.t
-        kind, token, start, suffix = t._ahead
+        kind, token, start, suffix = t.next()
         if kind == "string":
-            return json.loads(t.next()[1])
+            return json.loads(token)
         if token in _PLAIN:
-            t.next()
             return _PLAIN[token]
         if token in ("[", "("):
-            t.next()
             return tuple(self.listed("]" if token == "[" else ")", self.attribute))
         if token == "-":
-            t.next()
             return -self.attribute()
         if kind == "number":
-            t.next()
             digits = token[: len(token) - len(suffix)] if suffix else token
             return float(digits) if (suffix or "").startswith("f") or any(c in digits for c in ".eE") else int(digits)
         if kind == "word":
-            t.next()
             if token in ("inf", "inff", "nan", "nanf"):
                 return float(token.rstrip("f") if token.startswith("nan") else "inf")
             return self.meta() if token == "meta" else token
