@@ -83,6 +83,16 @@ class Kernel:
         return f"<kernel {self.name} x{self.count}>"
 
 
+def unique(used, name):
+    """`name`, or the first of ``name_1``, ``name_2``, ... that is not `used` yet; it is from now on."""
+    base, n = name, 0
+    while name in used:
+        n += 1
+        name = f"{base}_{n}"
+    used.add(name)
+    return name
+
+
 def collect_kernels(mod, prefix=""):
     """Distinct primitive functions of a fused module in evaluation order, and a map from the id of each call to its
     kernel."""
@@ -101,13 +111,7 @@ def collect_kernels(mod, prefix=""):
             key = structural_key(e.op)
             k = by_key.get(key)
             if k is None:
-                base = name = prefix + fused_name(e.op)
-                n = 0
-                while name in used:
-                    n += 1
-                    name = f"{base}_{n}"
-                used.add(name)
-                k = by_key[key] = Kernel(e.op, name, key)
+                k = by_key[key] = Kernel(e.op, unique(used, prefix + fused_name(e.op)), key)
                 kernels.append(k)
             k.count += 1
             if e.span:

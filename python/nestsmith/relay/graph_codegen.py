@@ -8,6 +8,7 @@ import numpy as np
 from .. import _core
 from ..error import TVMValueError
 from .expr import Call, Constant, Function, If, Tuple, TupleGetItem, Var, post_order
+from .extract import unique
 from .ty import TensorType, TupleType
 
 __all__ = ["GraphCode", "generate", "side_by_side"]
@@ -50,14 +51,6 @@ class _Generator:
             self.node_of[i] = len(self.nodes) - 1
         return out
 
-    def unique(self, name):
-        base, k = name, 0
-        while name in self.used:
-            k += 1
-            name = f"{base}_{k}"
-        self.used.add(name)
-        return name
-
     def constant(self, e, packing=None):
         """The entries of a constant, packed if `packing` says how."""
         key = (id(e), packing)
@@ -77,7 +70,7 @@ class _Generator:
     def null(self, name, t):
         if isinstance(t, TupleType):
             raise TVMValueError(f"parameter {name!r} is a tuple; a compiled network takes tensors")
-        return self.add({"op": "null", "name": self.unique(name)}, _NULL, [], [t])
+        return self.add({"op": "null", "name": unique(self.used, name)}, _NULL, [], [t])
 
     def call(self, e):
         program = self.programs.get(id(e))
@@ -85,27 +78,21 @@ class _Generator:
             raise TVMValueError(f"a call of {e.op!r} is left in the network; only fused functions can be compiled")
         t = e.checked_type
         types = list(t.fields) if isinstance(t, TupleType) else [t]
-        name = self.unique(program.name)
+        name = unique(self.used, program.name)
         if program.reshape:
-            attrs = {"func_name": "__nop", "flatten_data": "0", "num_inputs": "1", "num_outputs": "1"}
-            return self.add({"op": "tvm_op", "name": self.unique("reshape_nop"), "attrs": attrs}, _NOP, self.reshaped(e), types)
+            return self.kernel(unique(self.used, "reshape_nop"), "__nop", _NOP, self.reshaped(e), types)
         if program.join is not None:
             parts = [i for a in e.args for i in self.entry(a)]
-            attrs = {"func_name": "__join", "flatten_data": "0", "num_inputs": str(len(parts)), "num_outputs": "1", "axis": program.join}
-            return self.add({"op": "tvm_op", "name": self.unique("join"), "attrs": attrs}, _JOIN, parts, types)
+            return self.kernel(unique(self.used, "join"), "__join", _JOIN, parts, types, axis=program.join)
         layouts = {program.arg_index[k]: packing for k, packing in program.relaid.items()}
         flat = []
         for a in e.args:
             flat += self.constant(a, layouts[len(flat)]) if len(flat) in layouts else self.entry(a)
-        inputs = [flat[k] for k in program.arg_index]
-        attrs = {
-            "func_name": program.name,
-            "flatten_data": "0",
-            "num_inputs": str(len(inputs)),
-            "num_outputs": str(len(types)),
-            **facts(program, e),
-        }
-        return self.add({"op": "tvm_op", "name": name, "attrs": attrs}, _CALL, inputs, types)
+        return self.kernel(name, program.name, _CALL, [flat[k] for k in program.arg_index], types, **facts(program, e))
+
+    def kernel(self, name, function, kind, inputs, types, **more):
+        attrs = {"func_name": function, "flatten_data": "0", "num_inputs": str(len(inputs)), "num_outputs": str(len(types)), **more}
+        return self.add({"op": "tvm_op", "name": name, "attrs": attrs}, kind, inputs, types)
 
     def run(self, func):
         self.node_of = {}
@@ -165,21 +152,11 @@ def generate(func, programs, device_type):
     inputs = g.run(func)
     heads = g.entry(func.body)
     storage, sizes = _core.graph_plan(g.plan, [t.nbytes for t in g.types], heads)
-    text = json.dumps(
-        {
-            "nodes": g.nodes,
-            "arg_nodes": [i for i, n in enumerate(g.nodes) if n["op"] == "null"],
-            "heads": [[g.node_of[h], h - g.row[g.node_of[h]], 0] for h in heads],
-            "attrs": {
-                "dltype": ["list_str", [t.dtype for t in g.types]],
-                "device_index": ["list_int", [device_type] * len(g.types)],
-                "storage_id": ["list_int", storage],
-                "shape": ["list_shape", [list(t.shape) for t in g.types]],
-            },
-            "node_row_ptr": g.row,
-        }
-    )
-    return GraphCode(text, g.params, sum(sizes), inputs)
+    attrs = {"dltype": ["list_str", [t.dtype for t in g.types]], "device_index": ["list_int", [device_type] * len(g.types)],
+             "storage_id": ["list_int", storage], "shape": ["list_shape", [list(t.shape) for t in g.types]]}  # fmt: skip
+    graph = {"nodes": g.nodes, "arg_nodes": [i for i, n in enumerate(g.nodes) if n["op"] == "null"],
+             "heads": [[g.node_of[h], h - g.row[g.node_of[h]], 0] for h in heads], "attrs": attrs, "node_row_ptr": g.row}  # fmt: skip
+    return GraphCode(json.dumps(graph), g.params, sum(sizes), inputs)
 
 
 _KINDS = {"__nop": _NOP, "__join": _JOIN}

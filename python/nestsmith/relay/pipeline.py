@@ -27,41 +27,23 @@ def optimize(mod, target, params=None, opt_level=None):
         ctx = _t.PassContext(opt_level, ctx.required_pass, ctx.disabled_pass, ctx.instruments, ctx.config)
     layout = ctx.config.get("relay.ext.layout") or None
     convert = [T.ConvertLayout(layouts_of_convolutions(layout))] if layout else []
-    late = [T.SimplifyMoves(), T.LateReshape(), T.SimplifyMoves(), T.EliminateCommonSubexpr()] if ctx.config.get("relay.late_reshape") else []
-    own = [T.OwnMoves()] if ctx.config.get("relay.FuseOps.into_products") else []
-    products = [T.ForTensorCores(target)] if ctx.config.get("relay.for_tensor_cores") else []
-    columns = [T.ColumnWeights()] if ctx.config.get("relay.column_weights") else []
-    flat = [T.FlatWeights(), T.FoldConstant()] if ctx.config.get("relay.flat_weights") else []
-    full = [T.FillChannels()] if ctx.config.get("relay.fill_channels") else []
+
+    def where(option, *passes):
+        return passes if ctx.config.get(f"relay.{option}") else ()
+
     with ctx:
-        return _t.Sequential(
-            [
-                T.RemoveUnusedFunctions(),
-                T.InferType(),
-                T.InlineAll(),
-                *convert,
-                T.CheckIndices(),
-                T.SimplifyInference(),
-                T.EliminateCommonSubexpr(),
-                T.CombineParallelConv2D(),
-                T.CombineParallelDense(),
-                T.CombineParallelBatchMatmul(),
-                T.FoldConstant(),
-                T.FoldScaleAxis(),
-                T.SimplifyExpr(),
-                T.CanonicalizeCast(),
-                T.CanonicalizeOps(),
-                T.FastMath(),
-                *products,
-                *flat,
-                *columns,
-                *late,
-                *full,
-                T.AlterOpLayout(target),
-                T.FoldConstant(),
-                *own,
-            ]
-        )(mod)
+        return _t.Sequential([
+            T.RemoveUnusedFunctions(), T.InferType(), T.InlineAll(), *convert, T.CheckIndices(), T.SimplifyInference(),
+            T.EliminateCommonSubexpr(), T.CombineParallelConv2D(), T.CombineParallelDense(), T.CombineParallelBatchMatmul(),
+            T.FoldConstant(), T.FoldScaleAxis(), T.SimplifyExpr(), T.CanonicalizeCast(), T.CanonicalizeOps(), T.FastMath(),
+            *where("for_tensor_cores", T.ForTensorCores(target)),
+            *where("flat_weights", T.FlatWeights(), T.FoldConstant()),
+            *where("column_weights", T.ColumnWeights()),
+            *where("late_reshape", T.SimplifyMoves(), T.LateReshape(), T.SimplifyMoves(), T.EliminateCommonSubexpr()),
+            *where("fill_channels", T.FillChannels()),
+            T.AlterOpLayout(target), T.FoldConstant(),
+            *where("FuseOps.into_products", T.OwnMoves()),
+        ])(mod)  # fmt: skip
 
 
 def fuse_module(mod, opt_level=None, target=None, rank=None):
