@@ -6,14 +6,8 @@ import warnings as _warnings
 
 from .. import _absent
 from . import cost_model, dispatcher, feature, log_tools, log_verify, measure, search_task, tuning, utils
-from .compute_dag import (
-    ComputeDAG,
-    LayoutRewriteOption,
-    get_shape_from_rewritten_layout,
-    remove_index_check,
-    rewrite_compute_body,
-    rewrite_tensor_shape,
-)
+from .compute_dag import (ComputeDAG, LayoutRewriteOption, get_shape_from_rewritten_layout, remove_index_check, rewrite_compute_body,
+                          rewrite_tensor_shape)  # fmt: skip
 from .cost_model import AnalyticModel, CostModel, PythonBasedModel, RandomModel, xgb_model
 from .dispatcher import ApplyHistoryBest, DispatchContext, FallbackContext
 from .hardware import HardwareParams
@@ -34,8 +28,7 @@ from .workload_registry import make_workload_key, register_workload
 # ``python -m nestsmith.auto_scheduler.measure_record`` runs a module that this package imports as well, which is harmless
 _warnings.filterwarnings("ignore", r"'nestsmith\.auto_scheduler\.measure_record' found in sys\.modules", RuntimeWarning)
 
-for _where, _what in ((measure, search_task.recover_measure_input), (dispatcher, ApplyHistoryBestOrSample),
-                      (cost_model, XGBModel)):
+for _where, _what in ((measure, search_task.recover_measure_input), (dispatcher, ApplyHistoryBestOrSample), (cost_model, XGBModel)):
     setattr(_where, _what.__name__, _what)  # TVM's places for them; here these modules lie below what they need
 
 

@@ -10,6 +10,7 @@ from .. import _core, te, tir
 from ..registry import get_global_func
 from ..states import core_state
 from ..te import stored
+from ..te.operation import rebuilt
 from ..te.schedule import schedule_from_state
 from ..tir.stmt_functor import with_args
 from .loop_state import State
@@ -100,14 +101,7 @@ def rewrite_compute_body(compute_tensor, new_layout):
         return of(*reversed(index))
 
     op = compute_tensor.op
-    bodies = list(op.expressions)
-    if bodies[0].kind == "Reduce":
-        red = bodies[0].symbol
-        axes = [_core.expr_iter_var(a.var, a.min, a.extent, 2, None) for a in red["axis"]]
-        reducer = _core.te_reducer(*([c[k] for c in red["combiner"]] for k in range(4)), None)
-        bodies = list(_core.te_reduce(reducer, [put(e) for e in red["source"]], axes, red["condition"], list(red["init"]) or None))
-    else:
-        bodies = [put(e) for e in bodies]
+    bodies = rebuilt(op.expressions, put)
     if not found:
         raise ValueError(f"rewrite_compute_body: {op.name} reads no tensor of remove_index_check with another number of indices")
     made = _core.te_compute(op.name, op.tag, op.axis, bodies, op.attrs)
@@ -181,9 +175,7 @@ class ComputeDAG(_core.ComputeDAG):
         ``tensors`` describes them from then on (``name``, ``shape``, ``dtype``, ``op.name``, ``op.is_placeholder``), ``ops`` is empty,
         and it makes no schedules of te any more. States, programs and measurements need nothing of these.
         """
-        self.hold(
-            [TensorFacts(t.name, tuple(t.shape), t.dtype, OpFacts(t.op.name, t.op.is_placeholder)) for t in self.tensors]
-        )
+        self.hold([TensorFacts(t.name, tuple(t.shape), t.dtype, OpFacts(t.op.name, t.op.is_placeholder)) for t in self.tensors])
 
     # ---- states ----
 

@@ -53,8 +53,7 @@ def get_per_store_feature_names(max_n_bufs=None):
     names += ["is_gpu"] + [f"{t}_{a}_len" for t in ("blockIdx", "threadIdx") for a in "xyz"] + ["vthread_len"]
     names += [f"B{b}.{k}" for b in range(DEFAULT_MAX_N_BUFS) for k in _SLOT]
     names += [f"arith_intensity_curve_{i}" for i in range(10)]
-    return names + ["alloc_size", "alloc_prod", "alloc_outer_prod", "alloc_inner_prod", "outer_prod", "num_loops",
-                    "auto_unroll_max_step"]
+    return names + ["alloc_size", "alloc_prod", "alloc_outer_prod", "alloc_inner_prod", "outer_prod", "num_loops", "auto_unroll_max_step"]
 
 
 def _unpack(rows, first):
@@ -131,8 +130,7 @@ def _labels(inputs, results):
     return (best[task_ids] / costs).astype(np.float32), task_ids
 
 
-def get_per_store_features_from_measure_pairs(inputs, results, skip_first_n_feature_extraction=0, max_n_bufs=None,
-                                              rules=REFERENCE, log=True):
+def get_per_store_features_from_measure_pairs(inputs, results, skip_first_n_feature_extraction=0, max_n_bufs=None, rules=REFERENCE, log=True):
     """Features, labels and task numbers of measured candidates.
 
     The features of the first `skip_first_n_feature_extraction` records are not extracted (None in the result).
@@ -165,9 +163,7 @@ def get_per_store_features_from_measure_pairs(inputs, results, skip_first_n_feat
 
 def get_per_store_features_from_file(filename, max_lines, max_n_bufs=None, rules=REFERENCE, log=True):
     """The same for the first `max_lines` records (-1: all) of a log whose workloads are known in this process."""
-    inputs, results = RecordReader(str(filename)).read_lines(
-        max_lines if max_lines is not None and max_lines > 0 else None
-    )
+    inputs, results = RecordReader(str(filename)).read_lines(max_lines if max_lines is not None and max_lines > 0 else None)
     return get_per_store_features_from_measure_pairs(inputs, results, 0, max_n_bufs, rules, log)
 
 

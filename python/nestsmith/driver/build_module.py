@@ -21,8 +21,7 @@ def _hardware(target):
     shared, threads, _ = device_limits(target) if target.kind.name == "opencl" else (0, 0, 0)
     shared = shared or target.max_shared_memory_per_block or 49152
     threads = threads or target.max_num_threads
-    return (-1, hand_vector_bytes(target), 64, int(shared), 2**31 - 1, int(threads), HAND_VTHREADS,
-            int(target.thread_warp_size))
+    return (-1, hand_vector_bytes(target), 64, int(shared), 2**31 - 1, int(threads), HAND_VTHREADS, int(target.thread_warp_size))
 
 
 def engine_of(target, overlap=0):
@@ -30,8 +29,7 @@ def engine_of(target, overlap=0):
     return target.engine(_hardware(target), overlap=overlap)
 
 
-def build(inputs, args=None, target=None, target_host=None, runtime=None, name="default_function", binds=None,
-          cache_dir=None):
+def build(inputs, args=None, target=None, target_host=None, runtime=None, name="default_function", binds=None, cache_dir=None):
     """Lowers and compiles one operator.
 
     Parameters

@@ -116,8 +116,7 @@ def _stand_in(name, shapes, dtypes, inputs, attrs, tag, rows):
     return [one(s, d) for s, d in zip(shapes, dtypes)]
 
 
-def extern(shape, inputs, fcompute, name="extern", dtype=None, in_buffers=None, out_buffers=None, tag="", attrs=None,
-           rows=None):
+def extern(shape, inputs, fcompute, name="extern", dtype=None, in_buffers=None, out_buffers=None, tag="", attrs=None, rows=None):
     """Tensors that statements compute.
 
     Parameters
@@ -183,7 +182,6 @@ def extern_primfunc(input_tensors, primfunc, **kwargs):
     buffers = [primfunc.buffer_map[p] for p in primfunc.params if p in primfunc.buffer_map]
     ins, outs = buffers[: len(input_tensors)], buffers[len(input_tensors) :]
     shapes = [tuple(b.shape) for b in outs]
-    return extern(shapes, input_tensors, lambda i, o: primfunc.body, in_buffers=ins, out_buffers=outs,
-                  dtype=[b.dtype for b in outs], **kwargs)
+    return extern(shapes, input_tensors, lambda i, o: primfunc.body, in_buffers=ins, out_buffers=outs, dtype=[b.dtype for b in outs], **kwargs)
 
 

@@ -26,6 +26,17 @@ def operations(ops, reads=lambda op: op.input_tensors):
     return list(out)
 
 
+def rebuilt(expressions, change, axes=None):
+    """The bodies of an operation after ``change`` of each expression; those of a reduction reduce over ``axes``, or the same ones."""
+    if expressions[0].kind != "Reduce":
+        return [change(e) for e in expressions]
+    red = expressions[0].symbol
+    axes = axes or [_core.expr_iter_var(a.var, a.min, a.extent, _REDUCE, None) for a in red["axis"]]
+    reducer = _core.te_reducer(*([c[k] for c in red["combiner"]] for k in range(4)), None)
+    init = [change(e) for e in red["init"]] or None
+    return list(_core.te_reduce(reducer, [change(e) for e in red["source"]], axes, change(red["condition"]), init))
+
+
 def var(name="tindex", dtype="int32"):
     """A new scalar variable; as a dimension it stands for an extent that is known only at run time."""
     return Var(check.text("name", name), dtype)

@@ -2,9 +2,9 @@
 
 from .. import _core
 from ..tir.buffer import decl_buffer
-from ..tir.expr import const
 from ..tir.stmt import Evaluate, Stmt, engine_form
 from ..tir.stmt_functor import substitute, with_args
+from .operation import rebuilt
 
 __all__ = ["TensorIntrin", "TensorIntrinCall", "decl_tensor_intrin"]
 
@@ -78,14 +78,10 @@ class TensorIntrinCall:
             return with_args(e, [put(a) for a in e.args]) if e.args and e.kind != "Reduce" else e
 
         old, new, out = [a.var for a in op.axis], [a.var for a in inner], list(op.expressions)
-        if out[0].kind != "Reduce":
-            return [_core.expr_substitute(put(e), old, new) for e in out]
-        red = out[0].symbol
-        axes = [_core.expr_iter_var(a.var.name, a.min, a.extent, 2, None) for a in red["axis"]]
-        old, new = [*old, *[a.var for a in red["axis"]]], [*new, *[a.var for a in axes]]
-        source = [_core.expr_substitute(put(e), old, new) for e in red["source"]]
-        reducer = _core.te_reducer(*([c[k] for c in red["combiner"]] for k in range(4)), None)
-        return list(_core.te_reduce(reducer, source, [*self.reduce_axis, *axes], const(True), None))
+        red = out[0].symbol["axis"] if out[0].kind == "Reduce" else []
+        axes = [_core.expr_iter_var(a.var.name, a.min, a.extent, 2, None) for a in red]
+        old, new = [*old, *[a.var for a in red]], [*new, *[a.var for a in axes]]
+        return rebuilt(out, lambda e: _core.expr_substitute(put(e), old, new), [*self.reduce_axis, *axes])
 
 
 def decl_tensor_intrin(op, fcompute, name="tensor_intrin", binds=None, scalar_params=None, default_buffer_params=None):

@@ -145,8 +145,7 @@ IterVar = _Iterator(
 POINTERS: dict = {}  # name of a class of types -> what makes a variable of such a type
 
 
-Var = _Variable("Var", (),
-                {"kinds": ("Var",), "make": staticmethod(_variable), "__doc__": "A variable.", "__module__": __name__})
+Var = _Variable("Var", (), {"kinds": ("Var",), "make": staticmethod(_variable), "__doc__": "A variable.", "__module__": __name__})
 
 
 class CallOp(str):
@@ -195,8 +194,7 @@ _attribute("axis", ("Reduce",), _reduction("axis"), "The axes reduced over.")
 _attribute("source", ("Reduce",), _reduction("source"), "What is reduced.")
 _attribute("init", ("Reduce",), _reduction("init"), "First values; none: the identity.")
 _attribute("value_index", ("Reduce",), _reduction("value_index"), "Which result of a reduction of tuples.")
-_attribute("combiner", ("Reduce",), lambda e: CommReducer(*([c[k] for c in e.symbol["combiner"]] for k in range(4))),
-           "How it combines.")
+_attribute("combiner", ("Reduce",), lambda e: CommReducer(*([c[k] for c in e.symbol["combiner"]] for k in range(4))), "How it combines.")
 _attribute("body", ("Let",), lambda e: e.args[1], "What the binding holds for.")
 
 
