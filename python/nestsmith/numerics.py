@@ -145,3 +145,15 @@ def to_tf32(x):
 def from_bfloat16(bits):
     """The float32 values of bfloat16 bits."""
     return (np.asarray(bits, order="C").astype("uint32") << 16).view("float32")
+
+
+class Array(np.ndarray):
+    """An array that has the methods of an NDArray by which its values are read."""
+
+    def numpy(self):
+        return self.view(np.ndarray)
+
+    asnumpy = numpy
+
+    def __array_wrap__(self, made, context=None, return_scalar=False):
+        return made[()] if return_scalar else made.view(np.ndarray)

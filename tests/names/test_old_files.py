@@ -40,6 +40,8 @@ def test_parameters(device):
     for name, want in ARRAYS.items():
         np.testing.assert_array_equal(np.asarray(found[name].numpy() if hasattr(found[name], "numpy") else found[name]), want)
         assert str(found[name].dtype) == str(want.dtype)
+        assert type(found[name].numpy()) is np.ndarray
+    assert isinstance(relay.save_param_dict(found), bytearray)
     with pytest.raises(ValueError):
         relay.load_param_dict(params_file(ARRAYS)[:-1])
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import check
-from ..numerics import from_bfloat16, to_bfloat16
+from ..numerics import Array, from_bfloat16, to_bfloat16
 from .ty import IncompleteType, TensorType, Type
 
 __all__ = ["Expr", "Var", "Constant", "Call", "Tuple", "TupleGetItem", "TupleWrapper", "Function", "Let", "If",
@@ -135,18 +135,6 @@ class GlobalVar(Expr):
         return f"@{self.name_hint}"
 
 
-class _Data(np.ndarray):
-    """An array that has the methods of an NDArray by which its values are read."""
-
-    def numpy(self):
-        return self.view(np.ndarray)
-
-    asnumpy = numpy
-
-    def __array_wrap__(self, made, context=None, return_scalar=False):
-        return made[()] if return_scalar else made.view(np.ndarray)
-
-
 class Constant(Expr):
     """A tensor value, kept as a NumPy array (`data`). NumPy has no bfloat16: with this `dtype`, data are its bits, uint16."""
 
@@ -156,7 +144,7 @@ class Constant(Expr):
         super().__init__()
         if hasattr(data, "numpy") and not isinstance(data, np.ndarray):
             data = data.numpy()
-        self.data = np.asarray(data).view(_Data)
+        self.data = np.asarray(data).view(Array)
         self._type = TensorType(self.data.shape, dtype or str(self.data.dtype))
 
     @property

@@ -20,9 +20,10 @@ from ..error import TVMError, TVMValueError
 from ..numerics import stored
 from ..target import Target
 from . import library
+from .container import ShapeTuple, String
 from .module import OperatorModule, export_blob, register_loader, whole_file
 from .ndarray import uninitialised
-from .params import arrays_at, load_param_dict, save_param_dict
+from .params import arrays_at, bytes_of, load_param_dict
 from .sources import export_source
 from .timing import evaluator, time_calls
 
@@ -240,7 +241,7 @@ class GraphRuntime:
     def get_input_info(self):
         """(shapes, dtypes) by name of the inputs that are no parameters."""
         real = [(n, d) for n, d in self._inputs if n not in self._params]
-        return {n: tuple(d[1]) for n, d in real}, {n: d[2] for n, d in real}
+        return {n: ShapeTuple(d[1]) for n, d in real}, {n: String(d[2]) for n, d in real}
 
     def kernel_seconds(self, runs):
         """(seconds of each node of the graph, 0 where it has no kernel; seconds of a run; whether the nodes add up to it). Each is timed
@@ -417,7 +418,7 @@ class GraphExecutorFactoryModule:
     def to_bytes(self, model=False, levels=()):
         """Everything needed to run the network, as bytes; as a model file with programs for several processors."""
         programs = [(name, k.source, k.manifest, self._binaries(k, levels) if levels else k.binary) for name, k in self.kernels.items()]
-        params = save_param_dict(self.params)
+        params = bytes_of(self.params)
         return _core.container_write(self.libmod_name, str(self.target), self.graph_json_str, params, programs,
                                      self.original_names, model)
 

@@ -5,13 +5,17 @@ import pathlib
 import numpy as np
 
 from .. import _core, check
-from ..numerics import stored
+from ..numerics import Array, stored
 
 __all__ = ["load_param_dict", "load_param_dict_from_file", "save_param_dict", "save_param_dict_to_file"]
 
 
 def save_param_dict(params):
-    """The bytes of a parameter file for a dictionary name (str) -> array (NDArray or NumPy)."""
+    """The bytes of a parameter file, a bytearray, for a dictionary name (str) -> array (NDArray or NumPy)."""
+    return bytearray(bytes_of(params))
+
+
+def bytes_of(params):
     items = []
     for name, value in params.items():
         host = value.numpy() if hasattr(value, "numpy") and not isinstance(value, np.ndarray) else np.asarray(value)
@@ -34,13 +38,13 @@ def arrays_at(data, rows):
     out = {}
     for name, dtype, shape, offset, nbytes in rows:
         kind = stored(dtype)
-        out[name] = np.frombuffer(data, kind, nbytes // kind.itemsize, offset).reshape(shape).copy()
+        out[name] = np.frombuffer(data, kind, nbytes // kind.itemsize, offset).reshape(shape).copy().view(Array)
     return out
 
 
 def save_param_dict_to_file(params, path):
     """Writes a parameter file; see `save_param_dict`."""
-    pathlib.Path(path).write_bytes(save_param_dict(params))
+    pathlib.Path(path).write_bytes(bytes_of(params))
 
 
 def load_param_dict_from_file(path):

@@ -3,7 +3,7 @@
 import sys
 import typing
 
-from ..expr import above, const  # noqa: F401  (as TVM has it here)
+from ..expr import Call, Constant, Expr, Tuple, TupleWrapper, above, const  # noqa: F401  (as TVM has them here)
 from . import (annotation, blocks, image, lookup, more, nn, op, order, pieces, random, reduce, repetition, tensor,
                transform, vision)  # fmt: skip
 from .blocks import *  # noqa: F401,F403

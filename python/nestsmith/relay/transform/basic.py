@@ -3,6 +3,7 @@
 import warnings
 
 from ... import check
+from ...error import TVMValueError
 from .. import passes
 from ..expr import Constant, GlobalVar, Let, bind, children, const, post_order, reach, rewrite
 from ..infer import infer_module, infer_type
@@ -87,7 +88,7 @@ def bind_params_by_name(func, params):
     for name, value in params.items():
         targets = by_name.get(name, [])
         if len(targets) > 1:
-            raise ValueError(f"the function has {len(targets)} parameters called {name!r}; parameters bound by name "
+            raise TVMValueError(f"the function has {len(targets)} parameters called {name!r}; parameters bound by name "
                              "must be unique")  # fmt: skip
         if targets:
             p, c = targets[0], value if isinstance(value, Constant) else const(value)

@@ -1,5 +1,6 @@
 """Neural-network operators, one file per kind: for each operator its entry in the table and the builder that users call."""
 
+from ...expr import Constant, Expr, const  # noqa: F401  (as TVM has them here)
 from . import activation, convolution, more, normalisation, pool, product, shape, util, winograd
 from .activation import *  # noqa: F401,F403
 from .convolution import *  # noqa: F401,F403
