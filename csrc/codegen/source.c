@@ -8,8 +8,10 @@ static const char *const C_PRELUDE =
     "#if defined(__clang__)\n"
     "NS_PRAGMA(clang fp contract(fast))\n" /* what gcc does by a flag, after which clang heeds no pragma (contract.c) */
     "#define NS_IVDEP NS_PRAGMA(clang loop vectorize(assume_safety))\n#define NS_UNROLL(n) NS_PRAGMA(unroll n)\n"
+    "#define NS_SCALAR (void)0\n"
     "#else\n"
     "#define NS_IVDEP NS_PRAGMA(GCC ivdep)\n#define NS_UNROLL(n) NS_PRAGMA(GCC unroll n)\n"
+    "#define NS_SCALAR __asm__ volatile(\"\")\n"
     "#endif\n"
     "typedef void (*NsParallelBody)(void *env, int64_t begin, int64_t end);\n"
     "typedef int32_t (*NsParallel)(void *pool, NsParallelBody body, void *env, int64_t n);\n";

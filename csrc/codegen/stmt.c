@@ -69,6 +69,33 @@ static void thread_loop(Gen *g, const Stmt *s) {
   gen_close(g, "\n");
 }
 
+static bool is_load(IrCtx *c, ExprId e, void *arg NS_UNUSED) { return ir_kind(c, e) == IR_LOAD; }
+/* p[i] ? v[i] : x: what is read depends on data. */
+static bool is_masked_load(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
+  ExprNode n = *ir_node(c, e);
+  if (n.kind != IR_SELECT && !(n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE)) return false;
+  return ex_any(c, ir_kid(c, e, 0), is_load, NULL) &&
+         (ex_any(c, ir_kid(c, e, 1), is_load, NULL) || ex_any(c, ir_kid(c, e, 2), is_load, NULL));
+}
+static bool stores_masked(IrCtx *c, const Stmt *s, void *arg NS_UNUSED) {
+  return s->kind == ST_STORE && ir_type(c, s->u.store.value).lanes == 1 &&
+         ex_any(c, s->u.store.value, is_masked_load, NULL);
+}
+/* gcc (12 and 13, AVX) makes one masked load of neighbours that are read under conditions of their own, and takes the wrong mask:
+ *   for (i) { t[2*i] = p[2*i] ? v[2*i] : 1;  t[2*i+1] = p[2*i+1] ? v[2*i+1] : 1; }
+ * Neighbours are the statements of a sequence and the copies of a body that is unrolled. A loop with an asm is not vectorised. */
+static void keep_scalar(Gen *g, const Stmt *s) {
+  if (g->t->kind != TG_CPU) return;
+  bool masked = false;
+  if (s->kind == ST_SEQ) {
+    int n = 0;
+    for (int i = 0; i < s->u.seq.n; i++) n += st_any(g->c, s->u.seq.at[i], stores_masked, NULL);
+    masked = n > 1;
+  } else
+    masked = st_any(g->c, s, stores_masked, NULL);
+  if (masked) gen_linef(g, "NS_SCALAR;\n");
+}
+
 static void loop_body(Gen *g, const Stmt *s) {
   int32_t vars = g->live_var.len, bufs = g->live_buf.len;
   vec_push(g->a, &g->live_var, s->u.loop.var);
@@ -95,14 +122,14 @@ static void loop(Gen *g, const Stmt *s) {
   const char *name = gen_var(g, v), *ty = gen_type(g, ir_var_info(g->c, v)->type);
   int64_t extent, min;
   bool fixed = ex_const_int(g->c, s->u.loop.extent, &extent),
-       zero = ex_const_int(g->c, s->u.loop.min, &min) && min == 0;
+       zero = ex_const_int(g->c, s->u.loop.min, &min) && min == 0, unroll = false;
   if (fixed && extent == 1) {
     gen_line(g);
     gen_open(g);
     gen_const_line(g, ty, name, s->u.loop.min);
   } else {
-    bool unroll = fixed && (kind == FOR_UNROLLED || kind == FOR_VTHREAD || s->u.loop.pragma_unroll ||
-                            (kind == FOR_VECTOR && g->t->kind != TG_CPU));
+    unroll = fixed && (kind == FOR_UNROLLED || kind == FOR_VTHREAD || s->u.loop.pragma_unroll ||
+                       (kind == FOR_VECTOR && g->t->kind != TG_CPU));
     if (unroll) {
       gen_linef(g, "%s", g->t->unroll);
       if (g->t->kind == TG_CPU) sb_printf(g->o, "(%lld)", (long long)(extent > 65534 ? 65534 : extent));
@@ -122,6 +149,7 @@ static void loop(Gen *g, const Stmt *s) {
   VarId outer = g->inner;
   g->inner = v;
   if (cursors) g->cursors = cursors;
+  if (unroll) keep_scalar(g, s->u.loop.body);
   loop_body(g, s);
   gen_cursors_close(g, cursors);
   g->cursors = outside;
@@ -237,6 +265,7 @@ void gen_stmt(Gen *g, const Stmt *s) {
   }
   switch (s->kind) {
   case ST_SEQ:
+    keep_scalar(g, s);
     for (int i = 0; i < s->u.seq.n;) {
       int run = g->share ? gen_share_indices(g, s->u.seq.n - i, s->u.seq.at + i) : 0;
       if (!run) run = gen_three(g, s->u.seq.n - i, (const Stmt *const *)s->u.seq.at + i);
