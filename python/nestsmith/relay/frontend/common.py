@@ -542,6 +542,16 @@ def slice_axes(x, axes, starts, ends, steps):
     return relay.strided_slice(x, [r.start for r in ranges], big, [r.step for r in ranges])
 
 
+def part(x, axis, begin, end):
+    """A slice along one axis."""
+    return slice_axes(x, [axis], [begin], [end], [1])
+
+
+def element(x, axis, i):
+    """What lies at place `i` of an axis, which goes."""
+    return relay.squeeze(part(x, axis, i, i + 1), [axis])
+
+
 def pad(x, begins, ends, mode="constant", value=0):
     """Padding; negative amounts cut off."""
     shape = shape_of(x)
@@ -574,9 +584,9 @@ def running(values, axis, combine):
     adds what lies as far before as is summed up by then."""
     extent, step = shape_of(values[0])[axis], 1
     while step < extent:
-        heads = [slice_axes(v, [axis], [0], [step], [1]) for v in values]
-        before = [slice_axes(v, [axis], [0], [extent - step], [1]) for v in values]
-        after = [slice_axes(v, [axis], [step], [extent], [1]) for v in values]
+        heads = [part(v, axis, 0, step) for v in values]
+        before = [part(v, axis, 0, extent - step) for v in values]
+        after = [part(v, axis, step, extent) for v in values]
         values = [relay.concatenate([h, v], axis) for h, v in zip(heads, combine(before, after))]
         step *= 2
     return values

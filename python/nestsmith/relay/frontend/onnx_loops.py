@@ -59,7 +59,7 @@ def _scan(node, step, inputs):
     axes = [a % len(shape_of(x)) for a, x in zip(axes, data)]
     steps, rows = shape_of(data[0])[axes[0]], []
     for i in range(steps):
-        parts = [_part(x, a, steps - 1 - i if b else i) for x, a, b in zip(data, axes, back)]
+        parts = [c.element(x, a, steps - 1 - i if b else i) for x, a, b in zip(data, axes, back)]
         out = step([*states, *parts])
         states = out[: len(states)]
         rows.append(out[len(states) :])
@@ -70,16 +70,12 @@ def _scan(node, step, inputs):
     return [*states, *ends]
 
 
-def _part(x, axis, i):
-    return relay.squeeze(c.slice_axes(x, [axis], [i], [i + 1], [1]), [axis])
-
-
 def _scans_of_a_batch(node, step, inputs):
     """Version 8: the first input says how long sequences are, and the first axis of all others is that of a batch."""
     if inputs[0] is not None:
         raise OpNotImplemented(f"{label(node)}: sequences of different lengths are not supported")
     batch = shape_of(inputs[1])[0]
-    every = [_scan(node, step, [_part(x, 0, b) for x in inputs[1:]]) for b in range(batch)]
+    every = [_scan(node, step, [c.element(x, 0, b) for x in inputs[1:]]) for b in range(batch)]
     return [relay.stack(list(column), 0) for column in zip(*every)]
 
 

@@ -595,7 +595,7 @@ def _gather_nd(n, x, index):
     shape, depth = shape_of(x), shape_of(index)[-1]
     if batch + depth > len(shape):
         raise ValueError(f"{n}: indices of {depth} parts behind {batch} axes of batches; the data have {len(shape)} axes")
-    columns = [c.now(relay.squeeze(c.slice_axes(index, [rank_of(index) - 1], [k], [k + 1], [1]), [-1])) for k in range(depth)]
+    columns = [c.now(relay.squeeze(c.part(index, rank_of(index) - 1, k, k + 1), [-1])) for k in range(depth)]
     columns = [c.wrapped(column, shape[batch + k], "gather") for k, column in enumerate(columns)]
     rank = rank_of(columns[0])
     for b in range(batch):
@@ -619,7 +619,7 @@ def _scatter_nd(n):
     block = math.prod(shape[depth:])
     parts = []
     for k in range(depth):
-        column = c.now(relay.squeeze(c.slice_axes(index, [len(places) - 1], [k], [k + 1], [1]), [-1]))
+        column = c.now(relay.squeeze(c.part(index, len(places) - 1, k, k + 1), [-1]))
         stride = array(math.prod(shape[k + 1 :]), "int32")
         parts.append(relay.multiply(c.wrapped(column, shape[k], "scatter", first=True), stride))
     at = relay.add(relay.reshape(c.summed(parts), (-1, 1)), array(arange(block).reshape(1, -1), "int32"))

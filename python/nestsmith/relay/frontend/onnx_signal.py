@@ -13,7 +13,7 @@ __all__: list = []
 def _pair(x):
     """The parts of a tensor, whose last axis has one or two of them."""
     last = rank_of(x) - 1
-    parts = [relay.squeeze(c.slice_axes(x, [last], [k], [k + 1], [1]), [last]) for k in range(shape_of(x)[last])]
+    parts = [c.element(x, last, k) for k in range(shape_of(x)[last])]
     return parts[0], parts[1] if len(parts) > 1 else None
 
 
@@ -40,7 +40,7 @@ def _dft(n, x):
         return _together(spectrum.real_spectrum(pair[0], axis))
     out = spectrum.transform(pair, axis, inverse)
     if half:
-        out = tuple(c.slice_axes(v, [axis], [0], [size // 2 + 1], [1]) for v in out)
+        out = tuple(c.part(v, axis, 0, size // 2 + 1) for v in out)
     if inverse:
         out = tuple(relay.divide(v, c.scalar(size, v)) for v in out)
     return _together(out)

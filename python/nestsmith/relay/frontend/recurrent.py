@@ -13,16 +13,12 @@ _PARAMETERS = {"Relu": 0, "Tanh": 0, "Sigmoid": 0, "Softsign": 0, "Softplus": 0,
                "Elu": 1, "Affine": 2, "ScaledTanh": 2, "HardSigmoid": 2}  # fmt: skip
 
 
-def _part(x, axis, begin, end):
-    return c.slice_axes(x, [axis], [begin], [end], [1])
-
-
 def _direction(n, d):
     """Weights of direction `d`: input, recurrent, the two biases (None without), peepholes (None without)."""
-    pick = lambda x: None if x is None else relay.squeeze(_part(x, 0, d, d + 1), [0])  # noqa: E731
+    pick = lambda x: None if x is None else c.element(x, 0, d)  # noqa: E731
     bias = pick(n.input(3))
     gates = _GATES[n.op] * n.get("hidden_size")
-    halves = (None, None) if bias is None else (_part(bias, 0, 0, gates), _part(bias, 0, gates, 2 * gates))
+    halves = (None, None) if bias is None else (c.part(bias, 0, 0, gates), c.part(bias, 0, gates, 2 * gates))
     return pick(n.input(1)), pick(n.input(2)), *halves, pick(n.input(7)) if n.op == "LSTM" else None
 
 
@@ -48,10 +44,10 @@ def _rnn(n, fs, x, h, state, r, bias, peep, size):
 
 
 def _gru(n, fs, x, h, state, r, bias, peep, size):
-    cut = lambda v, i: _part(v, -1 % len(shape_of(v)), i * size, (i + 1) * size)  # noqa: E731
-    both = c.linear(h, _part(r, 0, 0, 2 * size), None if bias is None else _part(bias, 0, 0, 2 * size))
+    cut = lambda v, i: c.part(v, -1 % len(shape_of(v)), i * size, (i + 1) * size)  # noqa: E731
+    both = c.linear(h, c.part(r, 0, 0, 2 * size), None if bias is None else c.part(bias, 0, 0, 2 * size))
     z, reset = (fs[0](relay.add(cut(x, i), cut(both, i))) for i in (0, 1))
-    rh, bh = _part(r, 0, 2 * size, 3 * size), None if bias is None else _part(bias, 0, 2 * size, 3 * size)
+    rh, bh = c.part(r, 0, 2 * size, 3 * size), None if bias is None else c.part(bias, 0, 2 * size, 3 * size)
     if n.get("linear_before_reset"):
         hidden = relay.multiply(reset, c.linear(h, rh, bh))
     else:
@@ -62,12 +58,12 @@ def _gru(n, fs, x, h, state, r, bias, peep, size):
 
 def _lstm(n, fs, x, h, state, r, bias, peep, size):
     y = relay.add(x, c.linear(h, r, bias))
-    i, o, f, g = (_part(y, 1, k * size, (k + 1) * size) for k in range(4))
-    look = lambda v, k: v if peep is None else relay.add(v, relay.multiply(_part(peep, 0, k * size, (k + 1) * size), state))  # noqa: E731
+    i, o, f, g = (c.part(y, 1, k * size, (k + 1) * size) for k in range(4))
+    look = lambda v, k: v if peep is None else relay.add(v, relay.multiply(c.part(peep, 0, k * size, (k + 1) * size), state))  # noqa: E731
     i = fs[0](look(i, 0))
     f = relay.subtract(c.scalar(1, i), i) if n.get("input_forget") else fs[0](look(f, 2))
     new = relay.add(relay.multiply(f, state), relay.multiply(i, fs[1](g)))
-    o = fs[0](o if peep is None else relay.add(o, relay.multiply(_part(peep, 0, size, 2 * size), new)))
+    o = fs[0](o if peep is None else relay.add(o, relay.multiply(c.part(peep, 0, size, 2 * size), new)))
     return relay.multiply(o, fs[2](new)), new
 
 
@@ -90,12 +86,12 @@ def recurrent(n):
         w, r, wb, rb, peep = _direction(n, d)
         every = relay.reshape(c.linear(relay.reshape(x, (steps * batch, width)), w, wb), (steps, batch, _GATES[n.op] * size))
         h, cell = (_initial(n, k, d, batch, size, x) for k in (5, 6))
-        project = relay.squeeze(_part(n.input(8), 0, d, d + 1), [0]) if n.has(8) else None
+        project = c.element(n.input(8), 0, d) if n.has(8) else None
         fs, order = _activations(n, d), list(budget.times(steps))
         back = way == "reverse" or d == 1
         ys = []
         for t in order[::-1] if back else order:
-            row = relay.squeeze(_part(every, 0, t, t + 1), [0])
+            row = c.element(every, 0, t)
             h, cell = _STEP[n.op](n, fs, row, h, cell, r, rb, peep, size)
             h = h if project is None else c.linear(h, project)
             ys.append(h)
@@ -114,5 +110,5 @@ def _initial(n, i, d, batch, size, x):
         return None
     if n.has(i):
         e = relay.transpose(n.input(i), [1, 0, 2]) if n.get("layout") else n.input(i)
-        return relay.squeeze(_part(e, 0, d, d + 1), [0])
+        return c.element(e, 0, d)
     return array(filled((batch, size), 0.0), dtype_of(x))

@@ -14,10 +14,6 @@ from .values import along, arange, array, dtype_of, rank_of, shape_of
 __all__: list = []
 
 
-def _column(x, k):
-    return relay.squeeze(c.slice_axes(x, [1], [k], [k + 1], [1]), [1])
-
-
 def _samples(first, size, pooled, ratio):
     """The places of `ratio` samples in each of `pooled` bins of intervals (K,): (K, pooled * ratio)."""
     steps = array((arange(pooled * ratio) + 0.5).reshape(1, -1) / (pooled * ratio), dtype_of(first))
@@ -46,7 +42,7 @@ def roi_align(x, boxes, batch, scale, pooled, ratio, aligned, most=False):
         raise OpNotImplemented("the number of samples follows from the size of each box; give a sampling_ratio above 0, torchvision's models have 2")
     shift, sides = 0.5 if aligned else 0.0, []
     for k, bins, extent in ((1, pooled[0], height), (0, pooled[1], width)):
-        first, last = (relay.subtract(relay.multiply(_column(boxes, j), c.scalar(scale, boxes)), c.scalar(shift, boxes)) for j in (k, k + 2))
+        first, last = (relay.subtract(relay.multiply(c.element(boxes, 1, j), c.scalar(scale, boxes)), c.scalar(shift, boxes)) for j in (k, k + 2))
         size = relay.subtract(last, first)
         size = size if aligned else relay.maximum(size, c.scalar(1, size))
         sides.append(_ends(_samples(first, size, bins, ratio), extent))
@@ -75,7 +71,7 @@ def deformed_convolution(x, weight, offset, mask, bias, strides, pads, dilation,
     for axis in (0, 1):
         base = along(arange(out[axis]) * strides[axis] - pads[axis], 4 + axis, 6)
         base = base + along(arange(kernel[axis]) * dilation[axis], 2 + axis, 6)
-        moved = relay.squeeze(c.slice_axes(spot, [4], [axis], [axis + 1], [1]), [4])
+        moved = c.element(spot, 4, axis)
         moved = relay.add(moved, array(base.astype("float64"), dtype_of(offset)))
         at.append(relay.reshape(moved, (n * sets, count * out[0], out[1])))
     seen = sampled(relay.reshape(x, (n * sets, each, *shape_of(x)[2:])), at, "linear", "zeros", True)
@@ -89,8 +85,8 @@ def deformed_convolution(x, weight, offset, mask, bias, strides, pads, dilation,
 
 
 def _torchvision_roi_align(x, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
-    batch = relay.cast(_column(rois, 0), "int32")
-    boxes = c.slice_axes(rois, [1], [1], [5], [1])
+    batch = relay.cast(c.element(rois, 1, 0), "int32")
+    boxes = c.part(rois, 1, 1, 5)
     return roi_align(x, boxes, batch, spatial_scale, (pooled_height, pooled_width), sampling_ratio, aligned)
 
 

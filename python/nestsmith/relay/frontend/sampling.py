@@ -72,7 +72,7 @@ def grid_sample(x, grid, mode="linear", padding="zeros", corners=False):
     dims = len(size)
     at = []
     for k, extent in zip(range(dims)[::-1], size):
-        g = relay.squeeze(c.slice_axes(grid, [dims + 1], [k], [k + 1], [1]), [dims + 1])
+        g = c.element(grid, dims + 1, k)
         g = relay.add(g, c.scalar(1, g))
         if corners:
             p = relay.multiply(g, c.scalar((extent - 1) / 2, g))
@@ -127,7 +127,7 @@ def _col2im(n, x):
     x = relay.reshape(x, (count, rows // math.prod(block), math.prod(block), *places))
     parts = []
     for at, offset in zip(budget.times(math.prod(block)), itertools.product(*map(range, block))):
-        part = c.spread(relay.squeeze(c.slice_axes(x, [2], [at], [at + 1], [1]), [2]), strides)
+        part = c.spread(c.element(x, 2, at), strides)
         lo = [o * d for o, d in zip(offset, dilation)]
         hi = [f - b - e for f, b, e in zip(full, lo, shape_of(part)[2:])]
         parts.append(c.pad(part, [0, 0, *lo], [0, 0, *hi]))

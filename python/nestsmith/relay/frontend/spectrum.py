@@ -56,7 +56,7 @@ def _times(pair, matrix):
         table = np.concatenate([table, np.concatenate([-matrix.imag, matrix.real])], 1)
     y = c.linear(re, array(table, kind))
     axis = rank_of(y) - 1
-    return tuple(c.slice_axes(y, [axis], [k * rows], [(k + 1) * rows], [1]) for k in (0, 1))
+    return tuple(c.part(y, axis, k * rows, (k + 1) * rows) for k in (0, 1))
 
 
 def _shaped(pair, shape):
@@ -105,7 +105,7 @@ def _by_convolution(pair, sign):
     y = product(_along_last(y, -1), known(np.fft.fft(filter_) / size))
     y = _along_last(y, 1)
     axis = rank_of(y[0]) - 1
-    return product(tuple(c.slice_axes(v, [axis], [0], [n], [1]) for v in y), known(chirp))
+    return product(tuple(c.part(v, axis, 0, n) for v in y), known(chirp))
 
 
 def padded(pair, axis, size):
@@ -142,7 +142,7 @@ def real_spectrum(x, axis, inverse=False):
     def half(v):
         if n <= _SMALL:
             return _times(v, _angles(range(n // 2 + 1), range(n), n, sign))
-        return tuple(c.slice_axes(w, [rank_of(w) - 1], [0], [n // 2 + 1], [1]) for w in _along_last(v, sign))
+        return tuple(c.part(w, rank_of(w) - 1, 0, n // 2 + 1) for w in _along_last(v, sign))
 
     return _moved((x, None), axis, half)
 

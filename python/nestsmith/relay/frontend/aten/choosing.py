@@ -90,7 +90,7 @@ def _embedding_bag(weight, indices, offsets, by_frequency=False, mode=0, sparse=
     begin = relay.expand_dims(offsets, 1)
     inside = relay.greater_equal(place, begin)
     if bags > 1:
-        next_one = relay.concatenate([c.slice_axes(offsets, [0], [1], [bags], [1]), array([count], dtype_of(offsets))], 0)
+        next_one = relay.concatenate([c.part(offsets, 0, 1, bags), array([count], dtype_of(offsets))], 0)
         inside = relay.logical_and(inside, relay.less(place, relay.expand_dims(next_one, 1)))
     if padding >= 0:
         inside = relay.logical_and(inside, relay.not_equal(relay.expand_dims(indices, 0), c.scalar(padding, indices)))

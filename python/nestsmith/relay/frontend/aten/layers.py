@@ -417,7 +417,7 @@ def _recurrent(op, activations=None):
             mine = [params[(layer * ways + d) * each :][:each] for d in range(ways)]
             w, r = (relay.stack([_gates(op, p[k]) for p in mine], 0) for k in (0, 1))
             both = [relay.concatenate([_gates(op, p[2]), _gates(op, p[3])], 0) for p in mine] if has_biases else None
-            first = [c.slice_axes(s, [0], [layer * ways], [layer * ways + ways], [1]) for s in states]
+            first = [c.part(s, 0, layer * ways, layer * ways + ways) for s in states]
             inputs = [x, w, r, relay.stack(both, 0) if both else None, None, *first]
             if projected:  # a ninth input, which ONNX does not have
                 inputs += [None, relay.stack([p[-1] for p in mine], 0)]
@@ -439,7 +439,7 @@ def _gates(op, v):
     size = shape_of(v)[0] // len(_ORDER[op])
     if len(_ORDER[op]) == 1:
         return v
-    return relay.concatenate([c.slice_axes(v, [0], [g * size], [g * size + size], [1]) for g in _ORDER[op]], 0)
+    return relay.concatenate([c.part(v, 0, g * size, g * size + size) for g in _ORDER[op]], 0)
 
 
 aten("lstm.input")(_recurrent("LSTM"))

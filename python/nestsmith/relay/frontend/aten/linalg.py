@@ -30,7 +30,7 @@ def _back(x, batch):
 
 
 def _cut(x, axis, k):
-    return c.slice_axes(x, [axis], [k], [k + 1], [1])
+    return c.part(x, axis, k, k + 1)
 
 
 def _rows(n, rank=3, axis=1):
@@ -131,7 +131,7 @@ def _halves(lu):
     """L and U."""
     _, n, m = shape_of(lu)
     k = min(n, m)
-    low, up = c.slice_axes(lu, [2], [0], [k], [1]), c.slice_axes(lu, [1], [0], [k], [1])
+    low, up = c.part(lu, 2, 0, k), c.part(lu, 1, 0, k)
     low = relay.where(_mask(_rows(n) == _rows(k, 3, 2)), c.scalar(1, lu), _only(_rows(n) > _rows(k, 3, 2), low))
     return low, _only(_rows(k) <= _rows(m, 3, 2), up)
 
@@ -337,7 +337,7 @@ def _qr(a, mode="reduced"):
     batch, (n, m) = shape_of(a)[:-2], shape_of(a)[-2:]
     h, tau = _householder(_matrices(a))
     size = n if mode == "complete" else min(n, m)
-    r = _only(_rows(size) <= _rows(m, 3, 2), c.slice_axes(h, [1], [0], [size], [1]))
+    r = _only(_rows(size) <= _rows(m, 3, 2), c.part(h, 1, 0, size))
     return [None if mode == "r" else _back(_orthogonal(h, tau, size), batch), _back(r, batch)]
 
 

@@ -107,8 +107,7 @@ def _narrow(x, dim, start, length):
 @aten("select")
 def _select(x, dim, index):
     axis = dim % rank_of(x)
-    at = index % shape_of(x)[axis]
-    return relay.squeeze(c.slice_axes(x, [axis], [at], [at + 1], [1]), [axis])
+    return c.element(x, axis, index % shape_of(x)[axis])
 
 
 @aten("split_with_sizes")

@@ -160,7 +160,7 @@ def _kthvalue(x, k, dim=-1, keepdim=False):
         return [x, array(0, "int64")]
     axis = dim % rank_of(x)
     found = relay.topk(x, k, axis, "both", True, "int64")
-    last = [c.slice_axes(v, [axis], [k - 1], [k], [1]) for v in found]
+    last = [c.part(v, axis, k - 1, k) for v in found]
     return last if keepdim else [relay.squeeze(v, [axis]) for v in last]
 
 
