@@ -130,7 +130,9 @@ ExprId ex_not(IrCtx *c, ExprId a) {
 ExprId ex_cast(IrCtx *c, DType t, ExprId a) {
   DType s = ir_type(c, a);
   if (dtype_eq(s, t)) return a;
-  if (s.code == DT_HANDLE || t.code == DT_HANDLE) bad_types(c, "cast", s, t);
+  if (s.code == DT_HANDLE || t.code == DT_HANDLE)
+    err_raise(c->err, NS_ERR_TYPE,
+              s.code == DT_HANDLE ? "Can't cast a handle to other types" : "Can't cast other types to a handle");
   if (s.lanes != t.lanes) {
     if (s.lanes != 1) bad_types(c, "cast", s, t);
     return ex_bcast(c, ex_cast(c, dtype_lanes(t, 1), a), t.lanes);

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nestsmith as ns
 from dag_eval import evaluate
 from nestsmith import auto_scheduler, te, topi
 
@@ -318,3 +319,17 @@ def test_a_reducer_that_knows_an_axis():
         change(s)
         nestsmith.build(s, [x, y])(nestsmith.nd.array(given), out)
         np.testing.assert_allclose(out.numpy(), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_leading_zeros_are_int32(dtype):
+    x = te.placeholder((4,), dtype, "x")
+    y = te.compute((4,), lambda i: ns.tir.clz(x[i]), name="y")
+    given, out = np.array([1, 2, 3, 2**30], dtype), ns.nd.empty((4,), "int32")
+    ns.build(te.create_schedule(y.op), [x, y], "llvm")(ns.nd.array(given), out)
+    np.testing.assert_array_equal(out.numpy(), np.dtype(dtype).itemsize * 8 - np.array([1, 2, 2, 31]))
+
+
+def test_texts_are_no_numbers():
+    with pytest.raises(TypeError, match="Can't cast a handle to other types"):
+        ns.tir.StringImm("s").astype("int32")

@@ -47,7 +47,12 @@ asin, acos, atan, asinh, acosh, atanh = map(_make_unary, ("asin", "acos", "atan"
 sqrt, rsqrt, sigmoid, erf, erfc = map(_make_unary, ("sqrt", "rsqrt", "sigmoid", "erf", "erfc"))
 floor, ceil, trunc, nearbyint, round = map(_make_unary, ("floor", "ceil", "trunc", "nearbyint", "round"))
 round.__doc__ = "``round(x)`` in the type of ``x``: to the nearest integer, of two the even one."
-popcount, clz, isnan, round_tf32 = map(_make_unary, ("popcount", "clz", "isnan", "round_tf32"))
+popcount, _clz, isnan, round_tf32 = map(_make_unary, ("popcount", "clz", "isnan", "round_tf32"))
+
+
+def clz(x):
+    """Zeros in front of the first 1 of an integer, as int32."""
+    return _clz(x).astype("int32")
 round_tf32.__doc__ = """``round_tf32(x)``: the nearest float32 of 11 bits, as TF32 has them, of two the one further from zero."""
 fmod, atan2, nextafter = map(_make_binary, ("fmod", "atan2", "nextafter"))
 hypot, copysign, ldexp = map(_make_binary, ("hypot", "copysign", "ldexp"))
