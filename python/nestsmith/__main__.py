@@ -25,13 +25,12 @@ COMMANDS = {
 
 def _help():
     rows = [f"  {name:14s}{text}" for name, (_, text) in COMMANDS.items()]
-    return "\n".join([
-        "usage: nestsmith COMMAND ...   (nestsmith COMMAND --help: its options)", "", *rows, "",
-        "  nestsmith tune MODEL.onnx --target cuda --trials 2000 --out model.nsm",
-        "  nestsmith run model.nsm --input x=array.npy --out y.npy --benchmark", "",
-        "options: --help, --version. Exit status: 0 done; 1 the model, a file or the machine is at fault (one line says how);",
-        "2 the command line is; 130 interrupted (tuning goes on when the command is given again)",
-    ])  # fmt: skip
+    return "\n".join(["usage: nestsmith COMMAND ...   (nestsmith COMMAND --help: its options)", "", *rows, "",
+                      "  nestsmith tune MODEL.onnx --target cuda --trials 2000 --out model.nsm",
+                      "  nestsmith run model.nsm --input x=array.npy --out y.npy --benchmark", "",
+                      "options: --help, --version. Exit status: 0 done; 1 the model, a file or the machine is at "
+                      "fault (one line says how);",
+                      "2 the command line is; 130 interrupted (tuning goes on when the command is given again)"])
 
 
 def main(argv=None):

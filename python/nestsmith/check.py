@@ -5,8 +5,9 @@ import json
 import math
 import operator
 import re
+from typing import Any
 
-__all__ = ["did_you_mean", "dtype_bytes", "entered", "integer", "json_of", "nearest", "not_entered", "number", "one_of_names",
+__all__ = ["did_you_mean", "Nested", "dtype_bytes", "entered", "integer", "json_of", "nearest", "number", "one_of_names",
            "printable", "shape", "share", "shown", "some", "some_names", "text", "unmatched"]
 
 _COUNTABLE = 2**63 - 1
@@ -106,10 +107,29 @@ def entered(innermost):
         innermost = getattr(innermost, "_old_ctx", None)
 
 
-def not_entered(context, innermost):
-    """Raises RuntimeError if a context of schedules is entered already: it would be the one to ask behind itself, for ever."""
-    if any(inside is context for inside in entered(innermost)):
-        raise RuntimeError(f"this {type(context).__name__} is entered already; leave it first, or make another one")
+class Nested:
+    """Contexts of schedules: `current`, of the class that is derived from this one, is the innermost that is entered.
+
+    Entering one raises RuntimeError if it is entered already: it would be the one to ask behind itself, for ever.
+    """
+
+    current: Any = None
+    _family: Any = None  # the class that is derived from this one
+
+    def __init_subclass__(cls):
+        cls._family = cls._family or cls
+
+    def __init__(self):
+        self._old_ctx = self._family.current
+
+    def __enter__(self):
+        if any(inside is self for inside in entered(self._family.current)):
+            raise RuntimeError(f"this {type(self).__name__} is entered already; leave it first, or make another one")
+        self._old_ctx, self._family.current = self._family.current, self
+        return self
+
+    def __exit__(self, ptype, value, trace):
+        self._family.current = self._old_ctx
 
 
 def did_you_mean(name, known, most=1):

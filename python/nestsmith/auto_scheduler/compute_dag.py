@@ -20,9 +20,7 @@ from .workload_registry import workload_key_to_tensors
 class LayoutRewriteOption:
     """How a schedule may change the layout of constant inputs."""
 
-    NO_REWRITE = 0
-    INSERT_TRANSFORM_STAGE = 1
-    REWRITE_FOR_PRE_TRANSFORMED = 2
+    NO_REWRITE, INSERT_TRANSFORM_STAGE, REWRITE_FOR_PRE_TRANSFORMED = range(3)
 
     @staticmethod
     def get_target_default(target, in_relay_integration=False):

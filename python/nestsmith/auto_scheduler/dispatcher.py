@@ -4,8 +4,6 @@
 and says so once per workload.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math
@@ -27,13 +25,8 @@ logger = logging.getLogger("auto_scheduler")
 OTHER_SIZES = "similar task (other sizes)"  # an origin
 
 
-class DispatchContext:
+class DispatchContext(check.Nested):
     """Base of contexts; `DispatchContext.current` is the innermost one."""
-
-    current: DispatchContext | None = None
-
-    def __init__(self):
-        self._old_ctx = DispatchContext.current
 
     def query(self, target, workload_key, has_complex_op, dag, func_name):
         """The schedule for a workload, from this context or an outer one; None if there is none.
@@ -66,15 +59,6 @@ class DispatchContext:
 
     def _query_inside(self, target, workload_key, func_name=""):
         raise NotImplementedError
-
-    def __enter__(self):
-        check.not_entered(self, DispatchContext.current)
-        self._old_ctx = DispatchContext.current
-        DispatchContext.current = self
-        return self
-
-    def __exit__(self, ptype, value, trace):
-        DispatchContext.current = self._old_ctx
 
 
 class _Entry:

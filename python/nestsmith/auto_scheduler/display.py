@@ -12,6 +12,7 @@ All of it is written by the main process, so notebooks and pipes see the same.
 """
 
 import collections
+import contextlib
 import math
 import sys
 import time
@@ -25,19 +26,6 @@ __all__ = ["progress", "style", "emit", "title", "marks", "short", "Progress"]
 
 MODES = "auto", "bar", "marks", "none"
 _mode = {"now": "auto"}
-
-
-class _Restore:
-    """Puts the mode back at the end of a ``with`` block."""
-
-    def __init__(self, before):
-        self.before = before
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        _mode["now"] = self.before
 
 
 def progress(mode="auto"):
@@ -60,8 +48,10 @@ def progress(mode="auto"):
         If the mode is none of these.
     """
     check.one_of_names("progress mode", mode, MODES)
-    before, _mode["now"] = _mode["now"], mode
-    return _Restore(before)
+    restore = contextlib.ExitStack()
+    restore.callback(_mode.update, now=_mode["now"])
+    _mode["now"] = mode
+    return restore
 
 
 def style(verbose):

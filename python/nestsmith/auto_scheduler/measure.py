@@ -37,15 +37,8 @@ MAX_ERROR_MSG_LEN = 512
 class MeasureErrorNo:
     """Numbers of what can go wrong."""
 
-    NO_ERROR = 0
-    INSTANTIATION_ERROR = 1
-    COMPILE_HOST = 2
-    COMPILE_DEVICE = 3
-    RUNTIME_DEVICE = 4
-    WRONG_ANSWER = 5
-    BUILD_TIMEOUT = 6
-    RUN_TIMEOUT = 7
-    UNKNOWN_ERROR = 8
+    NO_ERROR, INSTANTIATION_ERROR, COMPILE_HOST, COMPILE_DEVICE, RUNTIME_DEVICE = range(5)
+    WRONG_ANSWER, BUILD_TIMEOUT, RUN_TIMEOUT, UNKNOWN_ERROR = range(5, 9)
 
 
 _ERROR_NAMES = ("NoError", "InstantiationError", "CompileHostError", "CompileDeviceError", "RuntimeDeviceError",

@@ -7,8 +7,7 @@ import warnings
 
 from .. import check
 from ..numerics import math_mode, mode_fits, needed_math, unfit
-from ..relay import extract, lowering, schedules
-from ..relay.expr import Call, post_order
+from ..relay import Call, extract, lowering, post_order, schedules
 from ..relay.extract import has_reduction
 from ..relay.packing import rewrites
 from ..relay.passes import PassContext
@@ -316,13 +315,8 @@ def _allowed(dag, found, name):
 
 def _recorded(context, target, key):
     """The recorded answer of the contexts for a key: without sampling, and without the warning that a miss gives."""
-    while context is not None:
-        if isinstance(context, ApplyHistoryBest):
-            found = ApplyHistoryBest._query_inside(context, target, key)
-            if found is not None:
-                return found
-        context = getattr(context, "_old_ctx", None)
-    return None
+    histories = [c for c in check.entered(context) if isinstance(c, ApplyHistoryBest)]
+    return next((found for c in histories if (found := ApplyHistoryBest._query_inside(c, target, key)) is not None), None)
 
 
 schedules.install(_Provider())

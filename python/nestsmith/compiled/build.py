@@ -7,13 +7,10 @@ from .. import check, relay
 from ..auto_scheduler import FallbackContext, extract_tasks
 from ..auto_scheduler.display import progress
 from ..numerics import LAYOUTS, PRECISIONS
-from ..relay import transform as passes
-from ..relay.expr import Call, Function, Tuple, TupleGetItem, post_order
-from ..relay.module import IRModule
+from ..relay import Call, Function, IRModule, Tuple, TupleGetItem, TupleType, post_order, transform as passes
 from ..relay.op.nn.winograd import is_mali
 from ..relay.passes import PassContext
 from ..relay.pipeline import optimize
-from ..relay.ty import TupleType
 from ..runtime.device import Device, cuda, device as device_of, opencl
 from ..target import Target
 from . import early, schedules

@@ -9,10 +9,8 @@ import numpy as np
 from .. import check, forks
 from ..error import TVMValueError
 from ..numerics import stored
-from ..runtime.device import Device
+from ..runtime import Device, NDArray, load_module
 from ..runtime.graph import Foreign, GraphExecutorFactoryModule, GraphRuntime
-from ..runtime.module import load_module
-from ..runtime.ndarray import NDArray
 from . import values
 from .report import Report
 

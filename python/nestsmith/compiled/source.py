@@ -8,11 +8,9 @@ import warnings
 import numpy as np
 
 from .. import files
-from ..relay import frontend
+from ..relay import Expr, IRModule, frontend
 from ..relay.budget import importing
-from ..relay.expr import Expr
 from ..relay.frontend import onnx, pytorch, torch_caches
-from ..relay.module import IRModule
 from ..relay.pipeline import as_module
 from .values import dtype_of, holds, is_tensor, shape_of
 

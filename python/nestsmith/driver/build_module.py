@@ -3,8 +3,7 @@
 from nestsmith import _core
 
 from ..compiling import compile_source
-from ..runtime.device import num_threads
-from ..runtime.module import Module, OperatorModule
+from ..runtime import Module, OperatorModule, num_threads
 from ..states import contexts, loops_of
 from ..target import HAND_VTHREADS, Target, device_limits, hand_vector_bytes
 from ..tir.stmt import PrimFunc, function_of

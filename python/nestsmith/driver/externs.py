@@ -12,8 +12,7 @@ from ..te.extern import extern_of
 from ..te.operation import operations
 from ..te.schedule import create_schedule
 from ..te.specialize import segment
-from ..tir.buffer import Buffer
-from ..tir.stmt import engine_form, stmt_list
+from ..tir import Buffer, engine_form, stmt_list
 
 __all__ = ["ExternModule", "function_module", "has_extern"]
 

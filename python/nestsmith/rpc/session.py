@@ -20,10 +20,9 @@ from ..cluster.runner import Runner, raise_error
 from ..cluster.settings import ClusterError, SessionTimeout
 from ..contrib import cc, utils
 from ..registry import get_global_func
-from ..runtime import library
+from ..runtime import Module, OperatorModule, library
 from ..runtime.device import Device, device as make_device
 from ..runtime.graph import GraphRuntime
-from ..runtime.module import Module, OperatorModule
 from ..runtime.ndarray import NDArray, bytes_of
 from .wire import pack, raised, unpack
 

@@ -13,7 +13,7 @@ from ..numerics import is_float
 from ..tir import op as _op
 from ..tir.expr import const
 from .extern import extern_of
-from .operation import compute, operations, reduce_axis
+from .operation import compute, dependent, operations, reduce_axis
 
 __all__ = ["gradient"]
 
@@ -218,12 +218,8 @@ def gradient(output, inputs, head=None):
         head = compute([*output.shape, *output.shape], lambda *i: _core.expr_select(same(*i), one, zero) if rank else one, "identity")
     prefix = list(head.shape)[: len(head.shape) - rank]
     parts: dict = {output: [head]}
-    depends = set()
     ops = operations([output.op])
-    for op in ops:
-        tensors = [op.output(i) for i in range(op.num_outputs)]
-        if any(t in inputs for t in tensors) or any(t.op in depends for t in op.input_tensors):
-            depends.add(op)
+    depends = dependent(ops, [t.op for t in inputs])
     for op in reversed(ops):
         if op.is_placeholder or op not in depends:
             continue

@@ -3,8 +3,7 @@
 import inspect
 
 from .. import _core, check
-from ..tir.expr import expr_range
-from ..tir.nodes import Var
+from ..tir import Var, expr_range
 from .tag import current_tag
 
 _DATA, _THREAD, _REDUCE = 0, 1, 2
@@ -35,6 +34,15 @@ def rebuilt(expressions, change, axes=None):
     reducer = _core.te_reducer(*([c[k] for c in red["combiner"]] for k in range(4)), None)
     init = [change(e) for e in red["init"]] or None
     return list(_core.te_reduce(reducer, [change(e) for e in red["source"]], axes, change(red["condition"]), init))
+
+
+def dependent(ops, start):
+    """`start`, and those of the operations, producers first, that read what it computes."""
+    found = set(start)
+    for op in ops:
+        if any(t.op in found for t in op.input_tensors):
+            found.add(op)
+    return found
 
 
 def var(name="tindex", dtype="int32"):

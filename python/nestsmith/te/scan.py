@@ -2,12 +2,10 @@
 
 from .. import _core
 from ..error import TVMValueError
-from ..tir.buffer import BufferLoad
-from ..tir.expr import const
-from ..tir.stmt import BufferStore, For, ForKind, SeqStmt, function_of
+from ..tir import BufferLoad, BufferStore, For, ForKind, SeqStmt, const, function_of
 from ..tir.stmt_functor import replace_buffers
 from .extern import OperationKind, extern, extern_of
-from .operation import operations, placeholder
+from .operation import dependent, operations, placeholder
 from .schedule import Group, create_schedule
 
 __all__ = ["ScanOp", "create_prim_func", "scan"]
@@ -140,10 +138,7 @@ def _reads(expressions):
 def _behind(tensors, stop):
     """(operations that compute tensors from `stop` and others, the tensors that they read which do not depend on `stop`)."""
     ops = operations([t.op for t in tensors])
-    depend = {t.op for t in stop}
-    for op in ops:
-        if any(t.op in depend for t in op.input_tensors):
-            depend.add(op)
+    depend = dependent(ops, [t.op for t in stop])
     inner = [op for op in ops if op in depend and not op.is_placeholder]
     outer = list(dict.fromkeys(t for op in inner for t in op.input_tensors if t.op not in depend))
     return inner, outer

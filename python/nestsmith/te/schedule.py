@@ -16,7 +16,7 @@ from ..tir.buffer import Buffer  # noqa: F401  (TVM's place)
 from ..tir.expr import Range, const
 from ..tir.stmt import engine_form, function_of
 from .extern import extern_of, scans_of
-from .operation import operations
+from .operation import dependent, operations
 
 AXIS_SEPARATOR = "axis_separator"
 _OP, _ORIGIN, _LEAVES, _AXES, _OUTPUT, _ATTACH, _TARGET = range(7)
@@ -243,8 +243,8 @@ class Schedule:
 
 def _between(outs, ins):
     """`outs`, and the operations behind them that depend on `ins`, producers first."""
-    ops, depend = operations(outs, lambda op: () if op in ins else op.input_tensors), set(ins)
-    depend.update(op for op in ops if any(t.op in depend for t in op.input_tensors))
+    ops = operations(outs, lambda op: () if op in ins else op.input_tensors)
+    depend = dependent(ops, ins)
     return [op for op in ops if op in outs or (op in depend and op not in ins and not op.is_placeholder)]
 
 

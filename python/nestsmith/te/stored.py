@@ -3,8 +3,7 @@
 import json
 
 from .. import _core
-from ..tir import nodes
-from ..tir.expr import const
+from ..tir import const, nodes
 from .extern import extern_of
 from .operation import operations, placeholder
 from .scan import scan
@@ -99,8 +98,7 @@ class _Reader:
 
     def axis(self, row, kind):
         var, lo, extent = row
-        name = self.nodes[var][1]
-        out = _core.expr_iter_var(name, self.expr(lo), self.expr(extent), kind, None)
+        out = _core.expr_iter_var(self.nodes[var][1], self.expr(lo), self.expr(extent), kind, None)
         self.made[var] = out.var
         return out
 

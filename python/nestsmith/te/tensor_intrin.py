@@ -1,8 +1,7 @@
 """Tensor intrinsics: statements that compute a part of a tensor, in the place of loops (``Stage.tensorize``) or as a whole (called in te.compute)."""
 
 from .. import _core
-from ..tir.buffer import decl_buffer
-from ..tir.stmt import Evaluate, Stmt, engine_form
+from ..tir import Evaluate, Stmt, decl_buffer, engine_form
 from ..tir.stmt_functor import substitute, with_args
 from .operation import rebuilt
 

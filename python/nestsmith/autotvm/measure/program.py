@@ -10,10 +10,9 @@ import json
 import traceback
 
 from ... import _core, te
-from ...auto_scheduler.compute_dag import ComputeDAG
+from ...auto_scheduler import ComputeDAG, SearchTask
 from ...auto_scheduler.hardware import FIELDS, HardwareParams
 from ...auto_scheduler.measure import MeasureInput as EngineInput
-from ...auto_scheduler.search_task import SearchTask
 from ...states import core_state
 from ...target import HAND_LOCAL_BYTES, HAND_VTHREADS, hand_vector_bytes
 from ..task.dispatcher import DispatchContext

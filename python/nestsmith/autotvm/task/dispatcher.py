@@ -4,8 +4,6 @@ The outermost one is `FallbackContext`: it has a `FallbackConfigEntity` for ever
 that answer from logs are in `autotvm.history`.
 """
 
-from __future__ import annotations
-
 import logging
 
 from ... import check
@@ -16,14 +14,10 @@ __all__ = ["ApplyConfig", "ApplyFixedConfig", "DispatchContext", "FallbackContex
 
 logger = logging.getLogger("autotvm")
 
-class DispatchContext:
+class DispatchContext(check.Nested):
     """Base of contexts; `DispatchContext.current` is the innermost one."""
 
-    current: DispatchContext = None  # type: ignore[assignment]
     warning_messages: set = set()
-
-    def __init__(self):
-        self._old_ctx = DispatchContext.current
 
     def query(self, target, workload):
         """The configuration of this context, or of the next one that has an answer.
@@ -55,15 +49,6 @@ class DispatchContext:
 
     def _query_inside(self, target, workload):
         raise NotImplementedError
-
-    def __enter__(self):
-        check.not_entered(self, DispatchContext.current)
-        self._old_ctx = DispatchContext.current
-        DispatchContext.current = self
-        return self
-
-    def __exit__(self, ptype, value, trace):
-        DispatchContext.current = self._old_ctx
 
     @classmethod
     def warn_once(cls, message):

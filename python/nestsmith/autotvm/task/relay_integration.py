@@ -4,13 +4,11 @@ import contextlib
 import logging
 
 from ... import te
-from ...relay import extract, lowering, schedules
-from ...relay.expr import Call, post_order
+from ...relay import Call, TupleType, extract, lowering, post_order, schedules
 from ...relay.infer import infer_type
 from ...relay.op import Op, get as get_op
 from ...relay.passes import PassContext
 from ...relay.pipeline import as_module, fuse_module, optimize
-from ...relay.ty import TupleType
 from ...target import Target
 from .. import strategy
 from ..env import GLOBAL_SCOPE

@@ -26,8 +26,7 @@ import numpy as np
 from ... import _core
 from ...check import did_you_mean, integer
 from ...error import TVMValueError
-from ...tir import IterVar
-from ...tir.expr import Expr, as_const_int
+from ...tir import Expr, IterVar, as_const_int
 from .entity import AnnotateEntity, OtherOption, OtherOptionEntity, ReorderEntity, SplitEntity
 
 __all__ = ["AnnotateEntity", "AnnotateSpace", "Axis", "ConfigEntity", "ConfigSpace", "FallbackConfigEntity",

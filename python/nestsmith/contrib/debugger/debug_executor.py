@@ -14,9 +14,8 @@ import numpy as np
 
 from ... import check
 from ...error import TVMError, TVMValueError
+from ...runtime import Report, load_param_dict
 from ...runtime.ndarray import empty
-from ...runtime.params import load_param_dict
-from ...runtime.profiling import Report
 from ...runtime.timing import BenchmarkResult, evaluator, time_calls
 from .. import graph_executor
 from .debug_result import DebugResult
