@@ -379,4 +379,4 @@ def DefuseOps(func, mod, ctx):
             return rx.rewrite(new.op.body, lambda o, n: table.get(id(o), n))
         return new
 
-    return rx.rewrite(func, visit)
+    return infer_type(rx.rewrite(func, visit))
