@@ -117,14 +117,42 @@ static DevModule *find(void *env, const char *func) {
   return i < 0 ? NULL : on->module[i];
 }
 
-void network_replace(NetworkOn *on, Err *e, int param, const void *data) {
-  const GraphParam *p = &on->f->param[param];
-  err_check(e, param >= 0 && param < on->f->n_params, "parameter %d of %d", param, (int)on->f->n_params);
+static void *own_memory(NetworkOn *on, int param) {
+  int64_t bytes = on->f->param[param].bytes;
   if (!on->own[param]) {
-    on->own[param] = on->weight[on->f->entry[param]] = dev_alloc(on->d, (size_t)p->bytes);
-    on->bytes += p->bytes;
+    on->own[param] = on->weight[on->f->entry[param]] = dev_alloc(on->d, (size_t)bytes);
+    on->bytes += bytes;
   }
-  dev_upload(on->d, on->own[param], data, (size_t)p->bytes);
+  return on->own[param];
+}
+
+void network_replace(NetworkOn *on, Err *e, int param, const void *data) {
+  err_check(e, param >= 0 && param < on->f->n_params, "parameter %d of %d", param, (int)on->f->n_params);
+  dev_upload(on->d, own_memory(on, param), data, (size_t)on->f->param[param].bytes);
+}
+
+typedef struct {
+  NetworkOn *on;
+  Err *e;
+  int param;
+  void *made;
+} Make;
+static void make_and_upload(void *arg) {
+  const Make *m = arg;
+  form_make(m->e, &m->on->f->param[m->param], m->made);
+  network_replace(m->on, m->e, m->param, m->made);
+}
+static void make_form(NetworkOn *on, Err *e, int param) {
+  const GraphParam *p = &on->f->param[param];
+  Make m = {on, e, param, NULL};
+  if (dev_type(on->d) == DEV_CPU) {
+    form_make(e, p, own_memory(on, param));
+    return;
+  }
+  m.made = mem_alloc(e, (size_t)p->bytes + 1);
+  ErrCode c = err_try(e, make_and_upload, &m);
+  free(m.made);
+  if (c != NS_OK) err_rethrow(e, c);
 }
 
 static void place(void *arg) {
@@ -140,7 +168,9 @@ static void place(void *arg) {
   }
   for (int i = 0; i < f->n_params; i++) {
     void *data = (void *)(uintptr_t)f->param[i].data; /* only read */
-    if (p->in_place && dev_type(on->d) == DEV_CPU && (uintptr_t)data % PROGRAM_ALIGN == 0)
+    if (f->param[i].form)
+      make_form(on, p->e, i);
+    else if (p->in_place && dev_type(on->d) == DEV_CPU && (uintptr_t)data % PROGRAM_ALIGN == 0)
       on->weight[f->entry[i]] = data;
     else
       network_replace(on, p->e, i, data);

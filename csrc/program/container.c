@@ -12,7 +12,11 @@
  *
  * The first section is the description, a JSON text. The second has texts: the graph file, then the source and manifest of each program.
  * The third has the binaries. A program may have several, and those that need more instructions come first. The fourth has the weights.
- * Binaries and weights begin at multiples of 64 bytes. */
+ * Binaries and weights begin at multiples of 64 bytes.
+ *
+ * Of a weight that is stored as the original, the description's list "forms" tells how its value is made: [number of the weight,
+ * [points, taps, the numbers of G], shape before the layout, axis per dimension of the value]; without Winograd's transform the second is
+ * an empty list. */
 #include "base/object.h"
 #include "program/program.h"
 #include <cJSON.h>
@@ -50,6 +54,28 @@ static void describe_weights(StrBuf *b, const Container *c) {
   }
 }
 
+static void numbers(StrBuf *b, int n, const int64_t *of, const int32_t *of32) {
+  sb_puts(b, ",[");
+  for (int i = 0; i < n; i++) sb_printf(b, "%s%lld", i ? "," : "", of ? (long long)of[i] : (long long)of32[i]);
+  sb_putc(b, ']');
+}
+
+static void describe_forms(StrBuf *b, const Container *c) {
+  bool any = false;
+  for (int i = 0; i < c->n_weights; i++) {
+    const WeightForm *f = c->weight[i].form;
+    if (!f) continue;
+    sb_printf(b, "%s[%d,[", any ? "," : "", i);
+    if (f->winograd.points) sb_printf(b, "%d,%d", (int)f->winograd.points, (int)f->winograd.taps);
+    for (int k = 0; k < f->winograd.points * f->winograd.taps; k++) sb_printf(b, ",%.17g", f->winograd.g[k]);
+    sb_putc(b, ']');
+    numbers(b, f->layout.n_from, f->layout.from, NULL);
+    numbers(b, f->layout.n, NULL, f->layout.axis);
+    sb_putc(b, ']');
+    any = true;
+  }
+}
+
 /* params: bytes of the parameter file; in a model file weights are described one by one. */
 static void describe(StrBuf *b, const Container *c, ContainerForm form, size_t params) {
   sb_puts(b, "{\"name\":");
@@ -60,6 +86,8 @@ static void describe(StrBuf *b, const Container *c, ContainerForm form, size_t p
   if (form == MODEL_FILE) {
     sb_puts(b, "\"weights\":[");
     describe_weights(b, c);
+    sb_puts(b, "],\"forms\":[");
+    describe_forms(b, c);
     sb_puts(b, "],");
   } else
     sb_printf(b, "\"params\":%zu,", params);
@@ -117,7 +145,7 @@ static void write_section(StrBuf *out, const Container *c, Section s) {
   }
   for (int i = 0; s == WEIGHTS && i < c->n_weights; i++) {
     pad(out, PROGRAM_ALIGN);
-    sb_write(out, c->weight[i].data, (size_t)c->weight[i].bytes);
+    sb_write(out, c->weight[i].data, (size_t)form_stored(&c->weight[i]));
   }
 }
 
@@ -218,12 +246,63 @@ static void read_weight(const Read *r, const cJSON *row, GraphParam *w) {
     if (!i64_mul(w->bytes, *d, &w->bytes)) damaged(r, "a weight is too large");
   }
   w->shape = shape;
-  align(r, r->weights);
-  w->data = take_bytes(r, r->weights, (double)w->bytes);
+}
+
+/* `n` whole numbers from lo to hi; NULL: there are others. */
+static int64_t *whole(const Read *r, const cJSON *v, int32_t *n, int32_t most, int64_t hi) {
+  list(r, v, n);
+  if (*n > most) damaged(r, "its description makes no sense");
+  int64_t *out = arena_array(r->a, int64_t, *n), *d = out;
+  const cJSON *o;
+  cJSON_ArrayForEach(o, v) {
+    if (!json_whole(o, 0, hi)) damaged(r, "its description makes no sense");
+    *d++ = (int64_t)o->valuedouble;
+  }
+  return out;
+}
+
+static void read_transform(const Read *r, const cJSON *v, Winograd *w) {
+  int32_t n;
+  list(r, v, &n);
+  if (!n) return;
+  if (n < 2 || !json_whole(v->child, 1, WINOGRAD_MOST) || !json_whole(v->child->next, 1, WINOGRAD_MOST))
+    damaged(r, "its description makes no sense");
+  w->points = (int32_t)v->child->valuedouble;
+  w->taps = (int32_t)v->child->next->valuedouble;
+  if (n != 2 + w->points * w->taps || w->taps > w->points) damaged(r, "its description makes no sense");
+  double *g = arena_array(r->a, double, n);
+  w->g = g;
+  for (const cJSON *o = v->child->next->next; o; o = o->next) {
+    if (!cJSON_IsNumber(o)) damaged(r, "its description makes no sense");
+    *g++ = o->valuedouble;
+  }
+}
+
+/* A value may not be much larger than what it is made of: nobody can ask for all memory with a small file. */
+static void read_form(const Read *r, const cJSON *row, Container *c, GraphParam *w) {
+  enum { GROWTH = 64, FREE = 1 << 20 };
+  int32_t n, n_axis;
+  list(r, row, &n);
+  if (n != 4 || !json_whole(row->child, 0, c->n_weights - 1)) damaged(r, "its description makes no sense");
+  GraphParam *p = &w[(int)row->child->valuedouble];
+  WeightForm *f = arena_new_of(r->a, WeightForm);
+  read_transform(r, row->child->next, &f->winograd);
+  f->layout.from = whole(r, row->child->next->next, &f->layout.n_from, LAYOUT_MAX_DIMS, (int64_t)1 << 40);
+  const int64_t *axis = whole(r, row->child->next->next->next, &n_axis, LAYOUT_MAX_DIMS, f->layout.n_from - 1);
+  int32_t *axes = arena_array(r->a, int32_t, n_axis);
+  for (int i = 0; i < n_axis; i++) axes[i] = (int32_t)axis[i];
+  f->layout.axis = axes;
+  f->layout.n = n_axis;
+  f->layout.size = p->shape;
+  p->form = f;
+  int64_t stored = n_axis == p->rank ? form_stored(p) : -1;
+  if (stored < 0 || (f->winograd.points && strcmp(p->dtype, "float32") != 0) || p->bytes / GROWTH > stored + FREE)
+    damaged(r, "a weight's form makes no sense");
 }
 
 static void read_weights(const Read *r) {
   Container *c = r->out;
+  int32_t n;
   const cJSON *rows = field(r, "weights"), *o;
   if (!rows) {
     const char *p = take(r, r->weights, field(r, "params"));
@@ -234,6 +313,13 @@ static void read_weights(const Read *r) {
   GraphParam *w = arena_array(r->a, GraphParam, c->n_weights);
   c->weight = w;
   cJSON_ArrayForEach(o, rows) read_weight(r, o, w++);
+  w -= c->n_weights;
+  const cJSON *forms = field(r, "forms");
+  if (forms) cJSON_ArrayForEach(o, list(r, forms, &n)) read_form(r, o, c, w);
+  for (int i = 0; i < c->n_weights; i++) {
+    align(r, r->weights);
+    w[i].data = take_bytes(r, r->weights, (double)form_stored(&w[i]));
+  }
 }
 
 /* The first binary that this processor runs, which has most of its instructions; else the last, whose loading says why. */

@@ -66,7 +66,7 @@ enum { PROGRAM_ALIGN = 64 }; /* bytes; assumed of every argument and workspace p
 #define PROGRAM_NAME                                                                                                   \
   "ns_program_________________________________________________________________________________________________________"
 
-/* ---- layouts (relayout.c) ---- */
+/* ---- forms of data (relayout.c) ---- */
 /* How an argument is made from the original: new dimension k has size[k] and counts within dimension axis[k] of the
  * original, outer parts first; what lies outside the original is zero. */
 typedef struct {
@@ -80,6 +80,14 @@ bool relayout_sizes(const Relayout *r, int64_t *from, int64_t *to); /* elements 
 /* Writes the elements, of elem bytes each, of the new layout to `to`; `from`: the original. n and n_from are at most
  * LAYOUT_MAX_DIMS. */
 void relayout_copy(const Relayout *r, int64_t elem, const void *from, void *to);
+/* Winograd's transform G w G^T of a weight's windows; G: points x taps numbers by rows. points 0: none. */
+enum { WINOGRAD_MOST = 10 }; /* points */
+typedef struct {
+  int32_t points, taps;
+  const double *g;
+} Winograd;
+/* from: n windows [taps][taps]; to: [points][points][n]. */
+void winograd_weight(const Winograd *w, int64_t n, const float *from, float *to);
 
 /* ---- manifest (manifest.c) ---- */
 typedef struct {
@@ -126,7 +134,18 @@ typedef struct {
   const int64_t *shape;
   int64_t bytes;
   const void *data;
+  const struct WeightForm *form; /* how the value is made of data, which is the original; NULL: data is the value */
 } GraphParam;
+/* A weight as kernels read it, made of the original: Winograd's transform of [..., taps, taps] to [points, points, ...], if there is one,
+ * then another layout. */
+typedef struct WeightForm {
+  Winograd winograd; /* of float32 */
+  Relayout layout;   /* from: the shape behind the transform; size: the shape of the value */
+} WeightForm;
+/* Both in relayout.c. Bytes that are stored for a weight; -1: its form makes no sense. */
+int64_t form_stored(const GraphParam *p);
+/* The value of a weight, p->bytes of them. Raises NS_ERR_MEMORY on e. */
+void form_make(Err *e, const GraphParam *p, void *to);
 int64_t params_dtype_bytes(const char *dtype); /* of an element; 0: no such type */
 void params_write(StrBuf *out, int n, const GraphParam *p);
 GraphParam *params_read(Arena *a, const void *data, size_t size, int *n); /* .data points into `data` */

@@ -33,6 +33,27 @@ static void read_all(const nsrt_value *v, int n) {
   for (int i = 0; i < n; i++) FUZZ_CHECK(strlen(v[i].name) + strlen(v[i].dtype) > 0 && v[i].ndim >= 0);
 }
 
+/* Weights that are stored as originals are made, as a context does. */
+static void make_all(void *arg) {
+  const Container *c = arg;
+  Err e;
+  err_init(&e);
+  for (int i = 0; i < c->n_weights; i++) {
+    char *made = malloc((size_t)c->weight[i].bytes + 1);
+    if (made) form_make(&e, &c->weight[i], made);
+    free(made);
+  }
+}
+typedef struct {
+  Arena *a;
+  const void *data;
+  size_t size;
+} Bytes;
+static void read_and_make(void *arg) {
+  const Bytes *b = arg;
+  make_all(container_read(b->a, b->data, b->size, "input"));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   char *own = malloc(size + 1);
   nsrt_model *m;
@@ -47,6 +68,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     read_all(info.output, info.n_outputs);
     read_all(info.weight, info.n_weights);
     nsrt_close(m);
+    Err e;
+    err_init(&e);
+    Arena *a = arena_new(&e);
+    err_try(&e, read_and_make, &(Bytes){a, own, size});
+    arena_free(a);
   }
   free(own);
   return 0;

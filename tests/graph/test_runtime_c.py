@@ -1,6 +1,7 @@
 """The runtime's library and its header, nsrt.h: what a C, C++ or foreign program meets."""
 
 import ctypes
+import gzip
 import json
 import os
 import pathlib
@@ -186,6 +187,62 @@ def test_the_best_level_is_chosen(exported):
         assert (b" avx2" in binary[offset : offset + size]) == (" avx2 " in flags and " fma " in flags)
 
 
+@pytest.fixture(scope="module")
+def tiles():
+    """(a network of a convolution in Winograd's form, its input, its output by NumPy): the fixture of tests/data, too."""
+    x, w = relay.var("x", shape=(1, 6, 6, 4), dtype="float32"), relay.var("w", shape=(3, 3, 4, 20), dtype="float32")
+    weight = np.sin(np.arange(720, dtype="float32")).reshape(3, 3, 4, 20)
+    conv = relay.nn.conv2d(x, w, padding=(1, 1), kernel_size=(3, 3), channels=20, data_layout="NHWC", kernel_layout="HWIO")
+    with ns.transform.PassContext(opt_level=3, config={"relay.winograd": "always"}):
+        lib = relay.build(ns.IRModule.from_expr(relay.Function([x, w], relay.nn.relu(conv))), "llvm", params={"w": weight})
+    data = np.cos(np.arange(144, dtype="float32")).reshape(1, 6, 6, 4)
+    padded = np.pad(data, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    want = sum(padded[:, i : i + 6, j : j + 6] @ weight[i, j] for i in range(3) for j in range(3))
+    return lib, data, np.maximum(want, 0)
+
+
+def test_weights_are_made_where_the_file_is_loaded(tiles, installed, tmp_path):
+    """Originals, from which the runtime makes the same bytes as the build: a smaller file, equal results in Python and C."""
+    lib, data, want = tiles
+    weight = lib.params["p0"]
+    original, (matrix, *_) = lib.forms["p0"]
+    assert weight.nbytes == 4 * original.nbytes and original.shape == (20, 4, 3, 3) and len(matrix) == 6
+    stored, made = (lib.export_library(tmp_path / f"{how}.nsm", forms=how) for how in ("stored", "made"))
+    assert os.path.getsize(stored) - os.path.getsize(made) > weight.nbytes - original.nbytes - 4096
+    results = [ns.load(path)(data) for path in (stored, made)]
+    assert np.allclose(results[0], want, 1e-4, 1e-4) and np.array_equal(*results)
+    again = ns.runtime.load_module(made)
+    assert np.array_equal(again.params["p0"], weight)
+    rt = ctypes.CDLL(os.fspath(installed / "lib/libnestsmith_rt.so"))
+    model, context, out = ctypes.c_void_p(), ctypes.c_void_p(), np.empty_like(want)
+    for name, *args in (("open", os.fsencode(made), ctypes.byref(model)), ("context_create", model, None, ctypes.c_size_t(0), ctypes.byref(context)),
+                        ("set", context, b"x", data.ctypes, ctypes.c_size_t(data.nbytes)), ("run", context),
+                        ("get", context, 0, out.ctypes, ctypes.c_size_t(out.nbytes))):  # fmt: skip
+        assert getattr(rt, f"nsrt_{name}")(*args) == 0
+    rt.nsrt_context_free(context)
+    rt.nsrt_close(model)
+    assert np.array_equal(out, results[0])
+    with pytest.raises(ValueError, match="only model files"):
+        lib.export_library(tmp_path / "net.so", forms="made")
+    with pytest.raises(ValueError, match="forms 'packed' is unknown"):
+        lib.export_library(tmp_path / "net.nsm", forms="packed")
+
+
+@pytest.mark.parametrize("taps,points", [(3, 4), (3, 6), (5, 8)])
+def test_the_transform_of_weights(taps, points):
+    g = np.linspace(-1, 2, points * taps).reshape(points, taps)
+    windows = np.random.default_rng(taps).random((37, taps, taps), "float32")
+    made = np.frombuffer(_core.winograd_weight(windows, tuple(map(tuple, g.tolist()))), "float32").reshape(points, points, 37)
+    assert np.allclose(made, np.einsum("px,nxy,qy->pqn", g, windows.astype("float64"), g), 1e-6, 1e-6)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="its programs are for these processors")
+def test_a_model_file_of_the_first_version(tiles, tmp_path):
+    """A file with several processors and weights that are made, as the version that introduced them wrote it."""
+    (tmp_path / "net.nsm").write_bytes(gzip.decompress((ROOT / "tests/data/model-1.nsm.gz").read_bytes()))
+    assert np.allclose(ns.load(tmp_path / "net.nsm")(tiles[1]), tiles[2], 1e-4, 1e-4)
+
+
 def test_what_a_model_file_is_not_for(tmp_path):
     x = relay.var("x", shape=(4,), dtype="float32")
     lib = relay.build(ns.IRModule.from_expr(relay.Function([x], relay.nn.relu(x))), "llvm")
@@ -240,7 +297,7 @@ def test_the_format_is_as_its_page_says(exported):
     assert all(begin % 4096 == 0 for begin, _, _ in table)
     (about, n, _), (texts, _, _), (code, _, _), (weights, _, _) = table
     said = json.loads(data[about : about + n])
-    assert set(said) == {"name", "target", "graph", "weights", "kernels", "inputs"}
+    assert set(said) == {"name", "target", "graph", "weights", "forms", "kernels", "inputs"}
     assert json.loads(data[texts : texts + said["graph"]])["nodes"]
     name, source, manifest, *binaries = said["kernels"][0]
     at = texts + said["graph"] + source

@@ -104,7 +104,7 @@ class _Network:
 
 def _with(lib, kernels, text):
     """The network with these kernels and that graph."""
-    return GraphExecutorFactoryModule(text, kernels, lib.params, lib.libmod_name, lib.target, lib.original_names)
+    return GraphExecutorFactoryModule(text, kernels, lib.params, lib.libmod_name, lib.target, lib.original_names, lib.forms)
 
 
 def _found(lib, device, branches):

@@ -250,11 +250,11 @@ class CompiledModule:
             seconds, total, fits = self.runtime.kernel_seconds(runs)
         return Report(json.loads(self.lib.graph_json_str), seconds, total, self.target, self.device, fits)
 
-    def export(self, path, levels=()):
+    def export(self, path, levels=(), forms="stored"):
         """Writes the network with its weights into a file that `nestsmith.load` and `runtime.load_module` read: ``.so``, ``.tar`` with
-        objects to be linked elsewhere, or ``.nsm``, a model file. `levels`: processors that a model file of a CPU network is for, as of
-        ``export_library``. Returns the path."""
-        return self.lib.export_library(os.fspath(path), levels=levels)
+        objects to be linked elsewhere, or ``.nsm``, a model file, of which `levels` are the processors, and `forms` says how weights are
+        stored, as of ``export_library``. Returns the path."""
+        return self.lib.export_library(os.fspath(path), levels=levels, forms=forms)
 
     def export_source(self, folder):
         """Writes the network into a folder as C, CUDA C or OpenCL C with a Makefile; see ``export_source`` of what `relay.build` returns."""

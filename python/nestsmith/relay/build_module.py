@@ -322,7 +322,7 @@ def build(ir_mod, *args, **kwargs):
     _report(programs, code.bytes)
     kernels = {p.name: p for p in programs if not p.empty}
     text = beside and side_by_side(code.json) or code.json
-    return GraphExecutorFactoryModule(text, kernels, code.params, a["mod_name"], target, names)
+    return GraphExecutorFactoryModule(text, kernels, code.params, a["mod_name"], target, names, code.forms)
 
 
 def optimize(mod, target=None, params=None):

@@ -136,15 +136,16 @@ class GlobalVar(Expr):
 
 
 class Constant(Expr):
-    """A tensor value, kept as a NumPy array (`data`). NumPy has no bfloat16: with this `dtype`, data are its bits, uint16."""
+    """A tensor value, kept as a NumPy array (`data`). NumPy has no bfloat16: with this `dtype`, data are its bits, uint16.
+    `original`: (the array, Winograd's output tile) of which it is the transformed weight, or None."""
 
-    __slots__ = ("data",)
+    __slots__ = ("data", "original")
 
     def __init__(self, data, dtype=None):
         super().__init__()
         if hasattr(data, "numpy") and not isinstance(data, np.ndarray):
             data = data.numpy()
-        self.data = np.asarray(data).view(Array)
+        self.data, self.original = np.asarray(data).view(Array), None
         self._type = TensorType(self.data.shape, dtype or str(self.data.dtype))
 
     @property

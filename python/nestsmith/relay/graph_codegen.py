@@ -9,6 +9,7 @@ from .. import _core
 from ..error import TVMValueError
 from .expr import Call, Constant, Function, If, Tuple, TupleGetItem, Var, post_order
 from .extract import unique
+from .packing import form_of
 from .ty import TensorType, TupleType
 
 __all__ = ["GraphCode", "generate", "side_by_side"]
@@ -26,17 +27,18 @@ def facts(program, call):
 
 
 class GraphCode:
-    """The result: `json` (the graph file), `params` (name -> NumPy array), `bytes` (planned memory), `input_names`."""
+    """The result: `json` (the graph file), `params` (name -> NumPy array), `bytes` (planned memory), `input_names`, `forms`
+    (name -> (the original, how the parameter is made of it), as `GraphExecutorFactoryModule.forms`)."""
 
-    def __init__(self, text, params, nbytes, input_names):
-        self.json, self.params, self.bytes, self.input_names = text, params, nbytes, input_names
+    def __init__(self, text, params, nbytes, input_names, forms=None):
+        self.json, self.params, self.bytes, self.input_names, self.forms = text, params, nbytes, input_names, forms or {}
 
 
 class _Generator:
     def __init__(self, programs):
         self.programs = programs  # id of call -> (program or None for a reshape, kernel)
         self.nodes, self.types, self.row, self.plan = [], [], [0], []
-        self.entries, self.params, self.used, self.constants = {}, {}, set(), {}
+        self.entries, self.params, self.forms, self.used, self.constants = {}, {}, {}, set(), {}
 
     def add(self, node, kind, inputs, types):
         """Appends a node; returns its entries."""
@@ -56,11 +58,14 @@ class _Generator:
         key = (id(e), packing)
         if key not in self.constants:
             data, t = np.asarray(e.data, order="C"), e.checked_type
+            original, form = form_of(e, packing)
             if packing is not None:
                 data = packing(data)
                 t = TensorType(data.shape, t.dtype)
             self.constants[key] = self.null(f"p{len(self.params)}", t)
             self.params[self.nodes[-1]["name"]] = data
+            if form:
+                self.forms[self.nodes[-1]["name"]] = original, form
         return self.constants[key]
 
     def entry(self, e):
@@ -156,7 +161,7 @@ def generate(func, programs, device_type):
              "storage_id": ["list_int", storage], "shape": ["list_shape", [list(t.shape) for t in g.types]]}  # fmt: skip
     graph = {"nodes": g.nodes, "arg_nodes": [i for i, n in enumerate(g.nodes) if n["op"] == "null"],
              "heads": [[g.node_of[h], h - g.row[g.node_of[h]], 0] for h in heads], "attrs": attrs, "node_row_ptr": g.row}  # fmt: skip
-    return GraphCode(json.dumps(graph), g.params, sum(sizes), inputs)
+    return GraphCode(json.dumps(graph), g.params, sum(sizes), inputs, g.forms)
 
 
 _KINDS = {"__nop": _NOP, "__join": _JOIN}

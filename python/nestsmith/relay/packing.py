@@ -8,8 +8,9 @@ import numpy as np
 from .. import _core
 from .expr import Attrs
 from .op import get
+from .op.nn.winograd import winograd_matrices
 
-__all__ = ["AHEAD", "IN_KERNEL", "Packing", "relayout", "rewrites"]
+__all__ = ["AHEAD", "IN_KERNEL", "Packing", "form_of", "relayout", "rewrites"]
 
 AHEAD, IN_KERNEL = 2, 1  # of LayoutRewriteOption: REWRITE_FOR_PRE_TRANSFORMED, INSERT_TRANSFORM_STAGE
 _ENOUGH_READS = 16  # of an element, for which it is worth being copied first
@@ -64,3 +65,18 @@ class Packing(NamedTuple):
             data = transform.evaluate(Attrs(tile_size=self.winograd), data)
             old = data.shape
         return relayout(data, old, self.new, self.axes)
+
+
+def form_of(constant, packing):
+    """(the original of a constant, how its value is made of that: (rows of Winograd's G or (), shape before the layout, axes, shape)); the
+    form is () where the original is no smaller, or where the runtime cannot make the value."""
+    weight, tile = constant.original or (constant.data, None)
+    shape = constant.data.shape
+    if packing is not None and packing.winograd is not None:
+        tile, shape = packing.winograd, (packing.winograd + packing.old[2] - 1,) * 2 + tuple(packing.old[:2])
+    size = math.prod(packing.new if packing is not None else shape)
+    if weight.dtype != "float32" or weight.size >= size:
+        return weight, ()
+    matrix = winograd_matrices(tile, weight.shape[2])[2].tolist() if tile else ()
+    new, axes = (packing.new, packing.axes) if packing is not None else (shape, range(len(shape)))
+    return weight, (tuple(map(tuple, matrix)), tuple(shape), tuple(axes), tuple(new))

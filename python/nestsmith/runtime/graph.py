@@ -355,12 +355,12 @@ class Foreign:
 
 
 class GraphExecutorFactoryModule:
-    """The compiled network. ``lib["default"](device)`` puts it on a device; unpacks as (graph JSON, library,
-    params)."""
+    """The compiled network. ``lib["default"](device)`` puts it on a device; unpacks as (graph JSON, library, params). `forms`: of
+    parameters that are larger than what they were made of, name -> (the original, how the runtime makes the parameter of it)."""
 
-    def __init__(self, graph_json_str, kernels, params, libmod_name, target, original_names=()):
+    def __init__(self, graph_json_str, kernels, params, libmod_name, target, original_names=(), forms=None):
         self.graph_json_str, self.params, self.libmod_name, self.target = graph_json_str, params, libmod_name, target
-        self.kernels, self.original_names = kernels, list(original_names)
+        self.kernels, self.original_names, self.forms = kernels, list(original_names), dict(forms or {})
         self.lib = LibModule(kernels, target)
 
     def get_graph_json(self):
@@ -415,28 +415,31 @@ class GraphExecutorFactoryModule:
         return iter((self.graph_json_str, self.lib, self.params))
 
     # ---- files ----
-    def to_bytes(self, model=False, levels=()):
+    def to_bytes(self, model=False, levels=(), forms="stored"):
         """Everything needed to run the network, as bytes; as a model file with programs for several processors."""
+        made = {n: self.forms[n] for n in self.params if n in self.forms} if forms == "made" else {}
+        weights = {n: made[n][0] if n in made else v for n, v in self.params.items()}
         programs = [(name, k.source, k.manifest, self._binaries(k, levels) if levels else k.binary) for name, k in self.kernels.items()]
-        params = bytes_of(self.params)
-        return _core.container_write(self.libmod_name, str(self.target), self.graph_json_str, params, programs,
-                                     self.original_names, model)
+        return _core.container_write(self.libmod_name, str(self.target), self.graph_json_str, bytes_of(weights), programs,
+                                     self.original_names, model, tuple((i, *made[n][1]) for i, n in enumerate(weights) if n in made))
 
     def _binaries(self, kernel, levels):
         return tuple(compile_source(Target(level), kernel.source, kernel.name)[0] for level in levels)
 
-    def _export_model(self, file_name, levels):
+    def _export_model(self, file_name, levels, forms):
         """Writes a model file. The old file, which may be mapped, stays what it is until nobody uses it."""
         if levels and self.target.kind.device_type != 1:
             raise ValueError(f"levels: they are processors of CPU networks; this one is for {self.target}")
         unknown = [n for n in levels if n not in _LEVELS]
         if unknown:
             raise ValueError(f"levels: {unknown[0]!r} is none of {', '.join(_LEVELS)}")
-        data = self.to_bytes(True, [text for name, text in _LEVELS.items() if name in levels])
+        data = self.to_bytes(True, [text for name, text in _LEVELS.items() if name in levels], forms)
+        logger.info("%s: %.1f MB; weights as kernels read them: %.1f MB", file_name, len(data) / 1e6,
+                    sum(np.asarray(v).nbytes for v in self.params.values()) / 1e6)
         with whole_file(file_name) as into, open(into, "wb") as f:
             f.write(data)
 
-    def export_library(self, file_name, fcompile=None, addons=None, workspace_dir=None, *, levels=(), **kwargs):
+    def export_library(self, file_name, fcompile=None, addons=None, workspace_dir=None, *, levels=(), forms="stored", **kwargs):
         """Writes one file that ``runtime.load_module`` turns into the factory again.
 
         Parameters
@@ -452,15 +455,22 @@ class GraphExecutorFactoryModule:
             For model files of CPU networks: the processors for which all programs are compiled. Where the file is loaded, the best one that
             fits is used. Names: "x86-64-v4", "x86-64-v3", "x86-64-v2", "aarch64" (its compiler must be installed). Default: only the
             network's target.
+        forms : str
+            For model files: weights that kernels want in another form (of Winograd's convolution, with padding) are stored in it
+            ("stored"), which starts fastest, or made where the file is loaded ("made"): the file is as small as the weights of the
+            model. Results are the same to the bit. The sizes are logged (logger "nestsmith", INFO).
 
         Raises
         ------
         ValueError
-            For a level that is not known, or that is given for another kind of file.
+            For a level or form that is not known, or that is given for another kind of file.
         """
+        check.one_of_names("forms", forms, ("stored", "made"))
         if str(file_name).endswith(".nsm") and fcompile is None:
-            self._export_model(os.fspath(file_name), [levels] if isinstance(levels, str) else list(levels))
+            self._export_model(os.fspath(file_name), [levels] if isinstance(levels, str) else list(levels), forms)
             return str(file_name)
+        if forms == "made":
+            raise ValueError(f"forms: {str(file_name)!r} stores weights as kernels read them; only model files (.nsm) make them")
         if levels:
             raise ValueError(f"levels: {str(file_name)!r} is for one processor; only model files (.nsm) are for several")
         data = self.to_bytes()

@@ -34,11 +34,13 @@ def load_param_dict(data):
 
 
 def arrays_at(data, rows):
-    """The dictionary name -> NumPy array of what the engine tells of bytes: (name, dtype, shape, offset, bytes) each."""
+    """The dictionary name -> NumPy array of what the engine tells of bytes: (name, dtype, shape, offset, bytes) each;
+    bytes in place of an offset are the array's."""
     out = {}
-    for name, dtype, shape, offset, nbytes in rows:
+    for name, dtype, shape, at, nbytes in rows:
         kind = stored(dtype)
-        out[name] = np.frombuffer(data, kind, nbytes // kind.itemsize, offset).reshape(shape).copy().view(Array)
+        source, offset = (at, 0) if isinstance(at, bytes) else (data, at)
+        out[name] = np.frombuffer(source, kind, nbytes // kind.itemsize, offset).reshape(shape).copy().view(Array)
     return out
 
 

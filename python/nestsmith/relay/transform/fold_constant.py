@@ -68,7 +68,10 @@ def evaluate_call(call):
         if out.shape != want.shape:
             raise ValueError(f"{call.op_name}: folding gave shape {out.shape}, the type says {want.shape}")
         out = out.astype(want.dtype)
-    return _held(Constant(np.asarray(out, order="C")))
+    made = Constant(np.asarray(out, order="C"))
+    if call.op_name == "nn.contrib_conv2d_winograd_weight_transform":
+        made.original = values[0], call.attrs.tile_size
+    return _held(made)
 
 
 def _visit(old, new):
