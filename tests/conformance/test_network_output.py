@@ -33,6 +33,7 @@ def test_default_schedules(layout):
     assert got.shape == (1, 1000) and relative_error(got, want) < 1e-4
 
 
+@pytest.mark.full
 def test_tuned_schedules(tmp_path):
     """A smaller image, one trial per task: every kernel comes from the log, weights in the layout that was measured."""
     mod, params = testing.resnet.get_workload(num_layers=18, layout="NHWC", image_shape=(64, 64, 3), num_classes=10)

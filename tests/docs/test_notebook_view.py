@@ -75,6 +75,7 @@ def test_without_matplotlib(tmp_path):
     assert not shown(cell, "image/png") and not shown(cell, "application/vnd.jupyter.widget-view+json")
 
 
+@pytest.mark.full
 def test_one_task(tmp_path):
     cell = run(tmp_path, SETUP, "task.tune(options, cost_model='random')")[1]
     assert shown(cell, "image/png") or "<svg" in "".join(shown(cell, "text/html"))
@@ -82,6 +83,7 @@ def test_one_task(tmp_path):
     assert not any(o.output_type == "error" for o in cell.outputs)
 
 
+@pytest.mark.full
 def test_text_on_demand(tmp_path):
     """The reference's text is there for those who want it, in a notebook too."""
     cell = run(tmp_path, SETUP, "nestsmith.progress('marks')", TUNE)[2]

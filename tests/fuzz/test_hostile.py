@@ -14,6 +14,7 @@ import pytest
 from hostile import attacks, own, product_step, step, wrong
 
 import nestsmith as ns
+from helpers import full
 from nestsmith import _core, auto_scheduler, relay, te
 from nestsmith.auto_scheduler import measure_record
 from nestsmith.relay import testing
@@ -44,8 +45,9 @@ def check(reports, least):
     assert done["build"] + done["operator"] >= least and len(named) >= min(least, 10), (done, named)
 
 
-def test_hostile_records(tmp_path):
-    check(campaign(30, tmp_path), 3)
+@pytest.mark.parametrize("count,least", [(12, 1), full(30, 3)])
+def test_hostile_records(tmp_path, count, least):
+    check(campaign(count, tmp_path), least)
 
 
 def test_hostile_products(tmp_path):

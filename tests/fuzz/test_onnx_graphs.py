@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from helpers import full
+
 HERE = pathlib.Path(__file__).parent
 
 
@@ -18,10 +20,12 @@ def run(count, seed, compare, tmp_path, seconds):
     assert r.returncode == 0, (r.stdout + r.stderr)[-4000:]
 
 
-def test_some_graphs(tmp_path):
-    run(100, 7, 2, tmp_path, 600)
+@pytest.mark.parametrize("count,compare", [(30, 1), full(100, 2)])
+def test_some_graphs(tmp_path, count, compare):
+    run(count, 7, compare, tmp_path, 600)
 
 
 @pytest.mark.full
+@pytest.mark.long
 def test_graphs(tmp_path):
     run(100_000, 1, 2000, tmp_path, 7200)

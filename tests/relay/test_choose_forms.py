@@ -151,6 +151,7 @@ def test_a_run_goes_on_with_all_forms(tuned):
     assert tuner.restored == 12 and tuner.ct == 4
 
 
+@pytest.mark.full
 def test_compile_measures_them(tmp_path):
     mod, params = layers(14, 32, 32)
     with transform.PassContext(config={"relay.winograd": "never"}):

@@ -489,7 +489,7 @@ def test_the_same_with_certificates(team, closing, steps):
     steps(team, closing)
 
 
-@pytest.mark.parametrize("faults", [1, pytest.param(500, marks=[pytest.mark.full, pytest.mark.long])])
+@pytest.mark.parametrize("faults", [pytest.param(1, marks=pytest.mark.full), pytest.param(500, marks=[pytest.mark.full, pytest.mark.long])])
 def test_tuning_survives(team, tmp_path, faults):
     """Faults while two clients tune: every run ends with all its records, each once, and no device is in two hands."""
     fleet = team

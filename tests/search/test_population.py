@@ -5,6 +5,7 @@ import math
 import pytest
 from search_cases import CPU4, CUDA, MALI, conv_bn_relu, matmul, policy, row_sum, scalar_sum, softmax, steps, winograd
 
+from helpers import full
 from nestsmith import _core
 
 
@@ -179,11 +180,12 @@ def test_sampler_statistics():
     assert abs(shares["ok"] - 0.079) < 0.006
 
 
-def test_rounds_with_a_trained_model_are_reproducible_and_valid():
+@pytest.mark.parametrize("population", [512, full(2048)])
+def test_rounds_with_a_trained_model_are_reproducible_and_valid(population):
     """The draft estimate picks who is scored; the result is the same for any number of threads."""
 
     def run(threads):
-        p = policy(conv_bn_relu(1, 14, 14, 32, 64), CUDA, seed=11, threads=threads)
+        p = policy(conv_bn_relu(1, 14, 14, 32, 64), CUDA, seed=11, threads=threads, evolutionary_search_population=population)
         learner = _core.Learner(1)
         task = learner.task(p)
         for k, (s, _) in enumerate(p.round(64)):

@@ -97,7 +97,7 @@ def test_the_first_part_of_seed_004(tmp_path):
     assert out.count("========== Task ") == 24
 
 
-@pytest.mark.parametrize("tasks", [2, full(16)])
+@pytest.mark.parametrize("tasks", [full(2), full(16)])
 def test_seed_002(tmp_path, tasks):
     """Templates for a mobile GPU: a tracker and a server on this machine, whose device is PoCL, stand for the board. Its compiler's time
     counts as the program's: five seconds are enough for few candidates where the machine is busy."""

@@ -122,7 +122,7 @@ Measurer.drain = told
     nobody_left(tmp_path)
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("times", [pytest.param(2, marks=pytest.mark.full), pytest.param(20, marks=pytest.mark.full)])
 def test_ctrl_c_at_random_moments(tmp_path, times):
     """Again and again on one log: it parses, nothing is left, and each run goes on where the last one stopped."""
     rng, before = random.Random(times), []
@@ -158,6 +158,7 @@ def test_killed_in_mid_write(tmp_path, times):
     assert len(lines) - len(found) <= times
 
 
+@pytest.mark.full
 def test_killed_tuner_and_resume(tmp_path):
     """kill -9 in mid-run, then a torn last line: nobody survives, and the next run goes on from what is there."""
     p = start(tmp_path, 4000)

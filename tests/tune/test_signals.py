@@ -9,7 +9,7 @@ from interrupted import name_of
 from runs import finish, keys_of, launch, launch_windows, left, limit, nobody_left, processes, told_and_kept
 from soak import HOW, SECONDS, ended, ignore_hangups, soak_lanes, table
 
-from helpers import wait_until
+from helpers import full, wait_until
 
 WINDOWS = [
     {"window": "start"},
@@ -29,14 +29,15 @@ WINDOWS = [
 ]
 
 
-def test_every_window(tmp_path):
+@pytest.mark.parametrize("chosen", [WINDOWS[:1] + WINDOWS[6:9] + WINDOWS[13:], full(WINDOWS)], ids=["some", "all"])
+def test_every_window(tmp_path, chosen):
     """One process, one log, a run for each window, and one that ends by itself."""
-    runs = [{"resume": True, **w} for w in WINDOWS] + [{"resume": True, "trials": 16}]
+    runs = [{"resume": True, **w} for w in chosen] + [{"resume": True, "trials": 16}]
     runs[0]["handlers"] = ["CHLD", "ALRM", "USR1", "wakeup", "TERM"]
     out, err = finish(launch_windows(tmp_path, *runs), tmp_path)
     rows = [[x.split()[0] for x in part.split("\n")[:-1]] for part in out.split("begin\n")]
-    wanted = [["signal", "interrupted", "children"] for _ in WINDOWS]
-    wanted[8].insert(0, "signal")
+    wanted = [["signal", "interrupted", "children"] for _ in chosen]
+    wanted[next(i for i, w in enumerate(chosen) if w.get("again"))].insert(0, "signal")
     wanted[-1][1] = "exit"
     before_tune = [wanted.pop(0)]  # "start" comes after "begin", too
     assert rows == [[]] + before_tune + wanted + [["end", "children"]], (out, err)
