@@ -30,22 +30,11 @@ from collections import Counter
 
 from .. import _core
 from ..target import Target
+from . import measure_record
 from .cost import NOTHING
 from .log_files import write_whole
 from .log_verify import verify, verify_text
-from .measure_record import (
-    ERROR,
-    KEY,
-    STEPS,
-    TARGET,
-    TIME,
-    by_task,
-    distill_record_file as distill,
-    fallen,
-    rank_of_fields,
-    records_of,
-    text_of,
-)
+from .measure_record import ERROR, KEY, STEPS, TARGET, TIME, by_task, fallen, rank_of_fields, records_of, text_of
 from .networks import get_network, network_keys
 from .plot import plot_log
 from .relay_integration import extract_tasks
@@ -54,6 +43,7 @@ from .workload_keys import decode_workload_key
 __all__ = ["main", "distill", "best", "merge", "top", "stats", "convert", "network_keys", "get_network"]
 
 logger = logging.getLogger("auto_scheduler")
+distill = measure_record.distill_record_file
 ERRORS = ("no error", "not buildable from its steps", "compiler error on the host", "does not load", "run error",
           "wrong answer", "build timeout", "run timeout", "unknown error")
 

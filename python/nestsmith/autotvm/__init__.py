@@ -7,19 +7,8 @@ from . import callback, database, env, feature, log, measure, record, task, temp
 from .env import GLOBAL_SCOPE
 from .history import ApplyGraphBest, ApplyHistoryBest
 from .measure import BuildResult, LocalBuilder, LocalRunner, MeasureErrorNo, MeasureInput, MeasureResult, measure_option
-from .task import (
-    ApplyFixedConfig,
-    ConfigEntity,
-    ConfigSpace,
-    DispatchContext,
-    FallbackContext,
-    create,
-    get_config,
-    register_topi_compute,
-    register_topi_schedule,
-    relay_integration,
-    template,
-)
+from .task import (ApplyFixedConfig, ConfigEntity, ConfigSpace, DispatchContext, FallbackContext, create, get_config,
+                   register_topi_compute, register_topi_schedule, relay_integration, template)
 
 # Importing templates has registered them; importing relay_integration makes relay.build ask here.
 apply_fixed_config, apply_graph_best, apply_history_best = ApplyFixedConfig, ApplyGraphBest, ApplyHistoryBest
