@@ -1,9 +1,7 @@
 /* The CPU as a device: host memory, shared objects opened with dlopen, a thread pool, the monotonic clock.
  *
  * A program comes as the bytes of a shared object, is checked, and is opened through an anonymous memory file: what was
- * checked is what runs, whatever becomes of the file that it was read from, and loading leaves no file behind. The file's
- * descriptor stays open as long as the object is loaded: dlopen recognises objects by name, and the name is
- * /proc/self/fd/N. */
+ * checked is what runs, whatever becomes of the file that it was read from, and loading leaves no file and no descriptor behind. */
 #include "base/object.h"
 #include "program/program.h"
 #include "device/internal.h"
@@ -24,7 +22,6 @@ typedef struct {
 } Cpu;
 typedef struct {
   void *handle;
-  int fd;
   NsEntry entry;
 } CpuCode;
 
@@ -73,15 +70,25 @@ static int memory_file(Device *d, const void *data, size_t n) {
   return fd;
 }
 
+/* A name of the file behind a descriptor that no other loaded object has. The system's loader takes objects of equal names for the same
+ * one, and descriptors are used again: so steps that lead nowhere, "//" or "/./", spell the bits of an address. */
+static void name_of(const void *unique, int fd, char *out, size_t n) {
+  size_t at = (size_t)snprintf(out, n, "/proc/self/fd");
+  for (uintptr_t bits = (uintptr_t)unique; bits; bits >>= 1)
+    at += (size_t)snprintf(out + at, n - at, bits & 1 ? "/." : "/");
+  snprintf(out + at, n - at, "/%d", fd);
+}
+
 static void cpu_load(DevModule *m, const void *binary, size_t n) {
   Err *e = m->dev->err;
   CpuCode *c = arena_new_of(m->arena, CpuCode);
-  char path[64], what[300];
+  char path[200], what[300];
   snprintf(what, sizeof what, "program \"%s\"", m->man->entry);
   object_check(e, binary, n, what);
-  c->fd = memory_file(m->dev, binary, n);
-  snprintf(path, sizeof path, "/proc/self/fd/%d", c->fd);
+  int fd = memory_file(m->dev, binary, n);
+  name_of(c, fd, path, sizeof path);
   c->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  close(fd);
   if (c->handle) *(void **)&c->entry = dlsym(c->handle, m->man->entry);
   if (c->handle && !c->entry) *(void **)&c->entry = dlsym(c->handle, PROGRAM_NAME);
   if (!c->entry) {
@@ -89,7 +96,6 @@ static void cpu_load(DevModule *m, const void *binary, size_t n) {
     char copy[512];
     snprintf(copy, sizeof copy, "%s", why ? why : "unknown reason");
     if (c->handle) dlclose(c->handle);
-    close(c->fd);
     const char *hint =
         access("/proc/self/fd", F_OK) == 0 ? "" : " (programs are opened through /proc, which is not mounted here)";
     err_raise(e, NS_ERR_RUNTIME, "cannot load %s: %s%s", what, copy, hint);
@@ -98,9 +104,8 @@ static void cpu_load(DevModule *m, const void *binary, size_t n) {
 }
 
 static void cpu_unload(DevModule *m) {
-  CpuCode *c = m->code;
+  const CpuCode *c = m->code;
   dlclose(c->handle);
-  close(c->fd);
 }
 
 /* Made by the first run, in a forked child anew. No fork falls into the time in which the lock is held. */

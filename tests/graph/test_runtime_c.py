@@ -228,6 +228,20 @@ def test_weights_are_made_where_the_file_is_loaded(tiles, installed, tmp_path):
         lib.export_library(tmp_path / "net.nsm", forms="packed")
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_programs_and_contexts_hold_no_descriptors(exported, tiles):
+    """Descriptors are used again while programs are loaded: each network still runs its own."""
+    before = len(os.listdir("/proc/self/fd"))
+    first = graph_executor.GraphModule(ns.runtime.load_module(exported[1])["default"](ns.cpu(0)))
+    second = [graph_executor.GraphModule(tiles[0]["default"](ns.cpu(0))) for _ in range(3)]
+    assert len(os.listdir("/proc/self/fd")) <= before
+    first.run(x=exported[2])
+    for m in second:
+        m.run(x=tiles[1])
+        assert np.allclose(m.get_output(0).numpy(), tiles[2], 1e-4, 1e-4)
+    assert np.allclose(first.get_output(0).numpy(), exported[3], 1e-6)
+
+
 @pytest.mark.parametrize("taps,points", [(3, 4), (3, 6), (5, 8)])
 def test_the_transform_of_weights(taps, points):
     g = np.linspace(-1, 2, points * taps).reshape(points, taps)
