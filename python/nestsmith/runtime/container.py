@@ -2,26 +2,12 @@
 
 from ..tir import const, convert as _expression
 from .ndarray import NDArray
+from .params import ShapeTuple, String
 
 __all__ = ["ADT", "Array", "Map", "PackedFunc", "ShapeTuple", "String", "const", "convert", "convert_to_object", "tuple_object"]
 
 
-class String(str):
-    """A text."""
-
-    __slots__ = ()
-
-
 Array, Map = list, dict
-
-
-class ShapeTuple(tuple):
-    """A shape: a tuple of integers. Raises TypeError for others."""
-
-    __slots__ = ()
-
-    def __new__(cls, shape):
-        return super().__new__(cls, [s.__index__() for s in shape])
 
 
 class ADT(tuple):

@@ -20,10 +20,9 @@ from ..error import TVMError, TVMValueError
 from ..numerics import stored
 from ..target import Target
 from . import library
-from .container import ShapeTuple, String
 from .module import OperatorModule, export_blob, register_loader, whole_file
 from .ndarray import uninitialised
-from .params import arrays_at, bytes_of, load_param_dict
+from .params import ShapeTuple, String, arrays_at, bytes_of, load_param_dict
 from .sources import export_source
 from .timing import evaluator, time_calls
 

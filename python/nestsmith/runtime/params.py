@@ -1,4 +1,4 @@
-"""Parameter files: dictionaries of arrays as bytes."""
+"""Parameter files: dictionaries of arrays as bytes; names and shapes of tensors as TVM's types."""
 
 import pathlib
 
@@ -7,7 +7,22 @@ import numpy as np
 from .. import _core, check
 from ..numerics import Array, stored
 
-__all__ = ["load_param_dict", "load_param_dict_from_file", "save_param_dict", "save_param_dict_to_file"]
+__all__ = ["ShapeTuple", "String", "load_param_dict", "load_param_dict_from_file", "save_param_dict", "save_param_dict_to_file"]
+
+
+class String(str):
+    """A text."""
+
+    __slots__ = ()
+
+
+class ShapeTuple(tuple):
+    """A shape: a tuple of integers. Raises TypeError for others."""
+
+    __slots__ = ()
+
+    def __new__(cls, shape):
+        return super().__new__(cls, [s.__index__() for s in shape])
 
 
 def save_param_dict(params):
