@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 mpmath = pytest.importorskip("mpmath")
 
 import nestsmith  # noqa: E402
+from helpers import rest_full  # noqa: E402
 
 inf, nan = math.inf, math.nan
 S, F = torch.special, torch.nn.functional
@@ -50,14 +51,14 @@ CASES = {
     "selu": (F.selu, [double(0.5, -1.0)], [0.5 * 1.0507009873554804934, 1.0507009873554804934 * 1.6732632423543772848 * math.expm1(-1)], 4),
     "rms_norm": (lambda x: F.rms_norm(x, (2,)), [double(1e-9, 3e-9)], [1e-9 / math.sqrt(5e-18 + 2**-52), 3e-9 / math.sqrt(5e-18 + 2**-52)], 8),
     "matrix_exp": (torch.linalg.matrix_exp, [torch.stack([_matrix(1.0), _matrix(9.0)])], [_exp(_matrix(1.0)), _exp(_matrix(9.0))], 400),
-    "lgamma": (torch.lgamma, [double(*X, 1e-310, -0.5, -30.0)], [*exact(M.loggamma, (*X, 1e-310)), math.log(2 * math.sqrt(math.pi)), inf], 40),
+    "lgamma": (torch.lgamma, [double(*X, 1e-310, -0.5, -30.0)], lambda: [*exact(M.loggamma, (*X, 1e-310)), math.log(2 * M.pi**0.5), inf], 40),
     "lgamma of int": (torch.lgamma, [torch.tensor([1, 2])], [0.0, 0.0], 0),
-    "digamma": (torch.digamma, [double(*X, -1 + 2**-53)], exact(M.digamma, (*X, -1 + 2**-53)), 64),
+    "digamma": (torch.digamma, [double(*X, -1 + 2**-53)], lambda: exact(M.digamma, (*X, -1 + 2**-53)), 64),
     "polygamma": (lambda x: torch.polygamma(4, x), [double(-0.5, 2.0)], [24 * -float(M.zeta(5, 1.5)), float(M.polygamma(4, 2))], 16),
     "zeta": (S.zeta, [double(2.0, 4e18), double(-1e-4, 2.0)], [float(M.mpf(1e-4) ** -2 + M.zeta(2, 1 - M.mpf(1e-4))), 0.0], 8),
     "ndtri": (S.ndtri, [double(5e-324, 0.0, -1e-20, 0.5)], [-38.467405617144346, -inf, nan, 0.0], 4),
-    "i0e": (S.i0e, [double(*X, 1.7976931348623157e308)], [*exact(lambda x: M.besseli(0, x) * M.exp(-x), X), 2.9754474593159e-155], 64),
-    "i1": (S.i1, [double(*X, 1.7976931348623157e308, -0.0)], [*exact(lambda x: M.besseli(1, x), X), inf, 0.0], 64),
+    "i0e": (S.i0e, [double(*X, 1.7976931348623157e308)], lambda: [*exact(lambda x: M.besseli(0, x) * M.exp(-x), X), 2.9754474593159e-155], 64),
+    "i1": (S.i1, [double(*X, 1.7976931348623157e308, -0.0)], lambda: [*exact(lambda x: M.besseli(1, x), X), inf, 0.0], 64),
     "chebyshev": (S.chebyshev_polynomial_t, [double(0.0, 0.5, -2.0), double(1.0, 3.0, 4.0)], [0.0, -1.0, 97.0], 0),
     "inv": (lambda x: torch.linalg.inv(x).isfinite().sum(), [double(1.0, 2.0, 2.0, 4.0).reshape(2, 2)], 0, 0),
     "cholesky": (lambda x: torch.linalg.cholesky_ex(x)[0][1, 1], [double(1.0, 2.0, 2.0, 1.0).reshape(2, 2)], nan, 0),
@@ -77,24 +78,30 @@ CASES = {
 }  # fmt: skip
 for _k, _f in {"bessel_j0": lambda x: M.besselj(0, x), "bessel_j1": lambda x: M.besselj(1, x), "bessel_y0": lambda x: M.bessely(0, x),
                "bessel_y1": lambda x: M.bessely(1, x), "scaled_modified_bessel_k1": lambda x: M.besselk(1, x) * M.exp(x)}.items():  # fmt: skip
-    CASES[_k] = (getattr(S, _k), [double(*X)], exact(_f, X), 64)
+    CASES[_k] = (getattr(S, _k), [double(*X)], lambda f=_f: exact(f, X), 64)
 
 
 class Network(torch.nn.Module):
+    def __init__(self, cases):
+        super().__init__()
+        self.cases = cases
+
     def forward(self, *tensors):
         rest = iter(tensors)
-        return tuple(f(*(next(rest) for _ in xs)) for f, xs, _, _ in CASES.values())
+        return tuple(f(*(next(rest) for _ in xs)) for f, xs, _, _ in self.cases.values())
 
 
-def test_cases():
-    tensors = tuple(x.clone() for _, xs, _, _ in CASES.values() for x in xs)
-    program = torch.export.export(Network().eval(), tensors, strict=False)
+@pytest.mark.parametrize("part", rest_full(0, 1, 2, short=(0,)))
+def test_cases(part):
+    chosen = dict(list(CASES.items())[part::3])
+    tensors = tuple(x.clone() for _, xs, _, _ in chosen.values() for x in xs)
+    program = torch.export.export(Network(chosen).eval(), tensors, strict=False)
     found = nestsmith.compile(program, tensors, target="llvm", guess=False)(*tensors)
     wrong = []
-    for (name, (_, _, want, ulps)), got in zip(CASES.items(), found):
+    for (name, (_, _, want, ulps)), got in zip(chosen.items(), found):
         step = torch.finfo(got.dtype).eps if got.is_floating_point() else 0
         got = got.double().numpy() if got.is_floating_point() else got.numpy()
-        want = np.asarray(want, got.dtype)
+        want = np.asarray(want() if callable(want) else want, got.dtype)
         with np.errstate(invalid="ignore"):
             near = np.abs(got - want) <= ulps * step * np.maximum(np.abs(want), 1e-300)
         if got.shape != want.shape or not (near | (got == want) | (np.isnan(got) & np.isnan(want))).all():
