@@ -155,10 +155,8 @@ def _resize(data, roi, size, letters, layout, method, mode, rounding, alpha, exc
     out_dtype = out_dtype or data.dtype
     dtype = "float64" if data.dtype == "float64" else "float32"
     crop = mode == "tf_crop_and_resize"
-    places = [
-        _Crop(n, m, float(roi[k]), float(roi[k + len(letters)])) if crop else _Exact(n, m, mode)
-        for k, (n, m) in enumerate(zip(old, new))
-    ]
+    places = [_Crop(n, m, float(roi[k]), float(roi[k + len(letters)])) if crop else _Exact(n, m, mode)
+              for k, (n, m) in enumerate(zip(old, new))]  # fmt: skip
 
     def pixel(ax, at):
         return data(*placed(ax, axes, [tir.Max(tir.Min(p, n - 1), 0) for p, n in zip(at, old)]))
@@ -302,10 +300,10 @@ def grid_sample(data, grid, method="bilinear", layout="NCHW", padding_mode="zero
             taps = [([low, low + 1], [c(1) - t, t]) for low, t in places]
         else:
             places = [_whole(x) for x in raw]
-            taps = [
-                ([inner((low + k).astype(dtype), n).astype("int32") for k in (-1, 0, 1, 2)], _cubic_weights(t, -0.75, dtype))
-                for (low, t), n in zip(places, sizes)
-            ]
+            taps = []
+            for (low, t), n in zip(places, sizes):
+                near = [inner((low + k).astype(dtype), n).astype("int32") for k in (-1, 0, 1, 2)]
+                taps.append((near, _cubic_weights(t, -0.75, dtype)))
 
         def within(chosen):
             if len(chosen) == dims:

@@ -48,11 +48,8 @@ def _fast_tanh(v):
     """A quotient of polynomials, odd over even, on -9 .. 9 (as Eigen's ptanh)."""
     v = _clamped(v, -9.0, 9.0)
     s = v * v
-    p = v * _horner(
-        s,
-        [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08, 1.48572235717979e-05,
-         6.37261928875436e-04, 4.89352455891786e-03],
-    )  # fmt: skip
+    p = v * _horner(s, [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+                        1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03])  # fmt: skip
     q = _horner(s, [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03])
     return p / q
 
@@ -61,11 +58,8 @@ def _fast_erf(v):
     """A quotient of polynomials, odd over even, on -4 .. 4 (as Eigen's erf)."""
     v = _clamped(v, -4.0, 4.0)
     s = v * v
-    p = v * _horner(
-        s,
-        [-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05, -7.34990630326855e-04,
-         -2.95459980854025e-03, -1.60960333262415e-02],
-    )  # fmt: skip
+    p = v * _horner(s, [-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05,
+                        -7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02])  # fmt: skip
     q = _horner(s, [-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03, -1.42647390514189e-02])
     return p / q
 
@@ -201,8 +195,7 @@ def meshgrid(a_tuple, indexing):
     shape = [1] * len(place)
     for t, p in zip(a_tuple, place):
         shape[p] = t.shape[0] if len(t.shape) else 1
-    return [
-        injective(shape, lambda *ax, t=t, p=p: t(ax[p]) if len(t.shape) else t(), "T_meshgrid") for t, p in zip(a_tuple, place)
-    ]
+    return [injective(shape, lambda *ax, t=t, p=p: t(ax[p]) if len(t.shape) else t(), "T_meshgrid")
+            for t, p in zip(a_tuple, place)]  # fmt: skip
 
 

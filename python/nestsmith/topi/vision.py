@@ -24,6 +24,10 @@ def reorg(data, stride):
         raise ValueError(f"reorg: {c} channels are no multiple of the square of stride {s}")
     less = c // (s * s)
 
+    def place(flat):
+        return (te.indexdiv(flat, c * h * w), te.indexmod(te.indexdiv(flat, h * w), c), te.indexmod(te.indexdiv(flat, w), h),
+                te.indexmod(flat, w))  # fmt: skip
+
     def source(b, k, j, i):
         offset, c2 = te.indexdiv(k, less), te.indexmod(k, less)
         column, row = i * s + te.indexmod(offset, s), j * s + te.indexdiv(offset, s)
@@ -31,19 +35,12 @@ def reorg(data, stride):
 
     def f(b, k, j, i):
         flat = i + w * (j + h * (k + c * b))
-        to = source(te.indexdiv(flat, c * h * w), te.indexmod(te.indexdiv(flat, h * w), c), te.indexmod(te.indexdiv(flat, w), h),
-                    te.indexmod(flat, w))  # fmt: skip
-        return data(te.indexdiv(to, c * h * w), te.indexmod(te.indexdiv(to, h * w), c), te.indexmod(te.indexdiv(to, w), h), te.indexmod(to, w))
+        return data(*place(source(*place(flat))))
 
     spread = te.compute((n, c, h, w), f, name="reorg", tag=INJECTIVE)
     shape = (n, c * s * s, h // s, w // s)
 
-    def again(*ax):
-        flat = position(ax, shape)
-        return spread(te.indexdiv(flat, c * h * w), te.indexmod(te.indexdiv(flat, h * w), c), te.indexmod(te.indexdiv(flat, w), h),
-                      te.indexmod(flat, w))  # fmt: skip
-
-    return te.compute(shape, again, name="reorg_shape", tag=INJECTIVE)
+    return te.compute(shape, lambda *ax: spread(*place(position(ax, shape))), name="reorg_shape", tag=INJECTIVE)
 
 
 def roi_pool_nchw(data, rois, pooled_size, spatial_scale):

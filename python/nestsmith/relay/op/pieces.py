@@ -24,11 +24,9 @@ def _concat_infer(attrs, types):
     axis = norm_axis(attrs.axis, len(first.shape))
     total = 0
     for f in fields:
-        same = len(f.shape) == len(first.shape) and all(
-            i == axis or a == b or isinstance(a, Any) or isinstance(b, Any)
-            for i, (a, b) in enumerate(zip(f.shape, first.shape))
-        )
-        if not same or f.dtype != first.dtype:
+        pairs = enumerate(zip(f.shape, first.shape))
+        same = all(i == axis or a == b or isinstance(a, Any) or isinstance(b, Any) for i, (a, b) in pairs)
+        if len(f.shape) != len(first.shape) or not same or f.dtype != first.dtype:
             raise ValueError(f"{f} does not match {first} beside axis {axis}")
         total = total + f.shape[axis]
     shape = list(first.shape)

@@ -84,14 +84,14 @@ def _floor_mod(a, b):
     return np.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
-BINARY = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np_divide, "power": np.power,
-          "maximum": np.maximum, "minimum": np.minimum, "floor_divide": np.floor_divide, "mod": np.fmod,
-          "floor_mod": _floor_mod, "atan2": np.arctan2, "hypot": np.hypot, "copysign": np.copysign,
-          "left_shift": np.left_shift, "right_shift": np.right_shift, "logical_and": np.logical_and,
-          "logical_or": np.logical_or, "logical_xor": np.logical_xor, "bitwise_and": np.bitwise_and,
-          "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor}  # fmt: skip
-COMPARE = {"equal": np.equal, "not_equal": np.not_equal, "less": np.less, "less_equal": np.less_equal,
-           "greater": np.greater, "greater_equal": np.greater_equal}  # fmt: skip
+def _of_numpy(names):
+    return {name: getattr(np, name) for name in names.split()}
+
+
+BINARY = {**_of_numpy("add subtract multiply power maximum minimum floor_divide hypot copysign left_shift right_shift logical_and logical_or "
+                      "logical_xor bitwise_and bitwise_or bitwise_xor"),
+          "divide": np_divide, "mod": np.fmod, "floor_mod": _floor_mod, "atan2": np.arctan2}  # fmt: skip
+COMPARE = _of_numpy("equal not_equal less less_equal greater greater_equal")
 
 
 def _same(attrs, types):
@@ -106,43 +106,11 @@ def _np_sigmoid(x):
 
 
 UNARY = {
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "log2": np.log2,
-    "log10": np.log10,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "tanh": np.tanh,
-    "sigmoid": _np_sigmoid,
-    "erf": _erf,
-    "erfc": _erfc,
-    "negative": np.negative,
-    "abs": np.abs,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.round,
-    "round_tf32": to_tf32,
-    "trunc": np.trunc,
-    "sign": lambda x: (
-        (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)
-    ),  # of not-a-number 0, as compiled and in PyTorch
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "logical_not": np.logical_not,
-    "bitwise_not": np.invert,
-}
+    **_of_numpy("exp exp2 expm1 log log1p log2 log10 sqrt tanh negative abs floor ceil round trunc sin cos tan sinh cosh logical_not"),
+    **{f"a{name}": getattr(np, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": _np_sigmoid, "erf": _erf, "erfc": _erfc, "round_tf32": to_tf32, "bitwise_not": np.invert,
+    "sign": lambda x: (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype),  # of not-a-number 0, as compiled and in PyTorch
+}  # fmt: skip
 _FAST = {"fast_exp": np.exp, "fast_tanh": np.tanh, "fast_erf": _erf}
 _OF_INTEGERS_TOO = {"negative", "abs", "floor", "ceil", "round", "trunc", "sign", "logical_not", "bitwise_not"}
 _REAL = {"power", "atan2", "hypot", "copysign", *_FAST, *UNARY} - _OF_INTEGERS_TOO

@@ -74,11 +74,11 @@ def depthwise_conv2d_backward_input_nhwc(Filter, Out_grad, oshape, ishape, strid
         raise ValueError(f"depthwise_conv2d_backward_input_nhwc: padding {padding} is larger than the window {(kh, kw)} allows")
     padded = pad(spread, [0, *low, 0], [0, *grown, 0], name="padded_out_grad")
     dh, dw, dc = te.reduce_axis((0, kh), "dh"), te.reduce_axis((0, kw), "dw"), te.reduce_axis((0, m), "dc")
-    return te.compute(
-        (n, *ishape[1:3], c),
-        lambda b, h, w, i: te.sum(padded[b, h + dh, w + dw, i * m + dc] * Filter[kh - 1 - dh, kw - 1 - dw, i, dc], axis=[dh, dw, dc]),
-        tag="depthwise_conv2d_backward_input_nhwc",
-    )
+
+    def f(b, h, w, i):
+        return te.sum(padded[b, h + dh, w + dw, i * m + dc] * Filter[kh - 1 - dh, kw - 1 - dw, i, dc], axis=[dh, dw, dc])
+
+    return te.compute((n, *ishape[1:3], c), f, tag="depthwise_conv2d_backward_input_nhwc")
 
 
 def depthwise_conv2d_backward_weight_nhwc(Input, Out_grad, oshape, fshape, stride, padding):
@@ -89,8 +89,8 @@ def depthwise_conv2d_backward_weight_nhwc(Input, Out_grad, oshape, fshape, strid
     (sh, sw), (top, left, bottom, right) = tuple_of(stride, 2, "stride"), get_pad_tuple(padding, (kh, kw))
     padded = pad(Input, [0, top, left, 0], [0, bottom, right, 0], name="padded_in")
     b, h, w = te.reduce_axis((0, n), "dn"), te.reduce_axis((0, oh), "dh"), te.reduce_axis((0, ow), "dw")
-    return te.compute(
-        (kh, kw, c, m),
-        lambda i, j, ch, k: te.sum(Out_grad[b, h, w, ch * m + te.indexmod(k, m)] * padded[b, h * sh + i, w * sw + j, ch], axis=[b, h, w]),
-        tag="depthwise_conv2d_backward_weight_nhwc",
-    )
+
+    def f(i, j, ch, k):
+        return te.sum(Out_grad[b, h, w, ch * m + te.indexmod(k, m)] * padded[b, h * sh + i, w * sw + j, ch], axis=[b, h, w])
+
+    return te.compute((kh, kw, c, m), f, tag="depthwise_conv2d_backward_weight_nhwc")

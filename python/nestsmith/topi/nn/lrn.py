@@ -24,7 +24,6 @@ def lrn(data, size, axis=1, alpha=0.0001, beta=0.75, bias=2):
 
     sums = c_compute(data.shape, square)
     scale, power = tir.const(alpha, acc), tir.const(beta, acc)
-    up = c_compute(
-        data.shape, lambda *ax: tir.power(tir.const(bias, acc) + tir.Div(scale * sums(*ax), tir.const(size, acc)), power)
-    )
+    mean = lambda *ax: tir.Div(scale * sums(*ax), tir.const(size, acc))  # noqa: E731
+    up = c_compute(data.shape, lambda *ax: tir.power(tir.const(bias, acc) + mean(*ax), power))
     return as_type(divide(as_type(data, acc), up), data.dtype)

@@ -10,9 +10,8 @@ from ...ty import Any, TensorType
 from ..registry import ANCHOR, NEVER, call, register, tensor
 from .util import layout_axes, window_out
 
-__all__ = [
-    "contrib_conv2d_winograd_weight_transform", "contrib_conv2d_winograd_without_weight_transform", "winograd_matrices",
-]  # fmt: skip
+__all__ = ["contrib_conv2d_winograd_weight_transform", "contrib_conv2d_winograd_without_weight_transform",
+           "winograd_matrices"]  # fmt: skip
 
 
 def _float_tensor(types, i):
@@ -77,14 +76,9 @@ def forms(call, target, config):
     """The forms that may be the fastest of a convolution call, the most promising first: `DIRECT` and Winograd's output tiles. There is
     more than one where `relay.winograd` is "measured"."""
     a, mode = call.attrs, config.get("relay.winograd", "auto")
-    if (
-        mode == "never"
-        or (float32_mode(config) != "strict" and target.on_tensor_cores("float32"))  # its transforms lose bits, and TF32 has few
-        or call.op_name != "nn.conv2d"
-        or a.groups != 1
-        or a.data_layout != "NHWC"
-        or a.kernel_layout != "HWIO"
-    ):
+    if mode == "never" or float32_mode(config) != "strict" and target.on_tensor_cores("float32"):
+        return (DIRECT,)  # its transforms lose bits, and TF32 has few
+    if call.op_name != "nn.conv2d" or a.groups != 1 or (a.data_layout, a.kernel_layout) != ("NHWC", "HWIO"):
         return (DIRECT,)
     data, weight = (x.checked_type for x in call.args)
     kh, kw, _, co = weight.shape
@@ -186,9 +180,8 @@ register("nn.contrib_conv2d_winograd_weight_transform", ANCHOR, _wino_weight_inf
 
 
 def _winograd_loops(a, x, c, target):
-    return topi.nn.conv2d_winograd_nhwc_without_weight_transform(
-        x[0], x[1], list(a.strides), list(a.padding), list(a.dilation), c.checked_type.dtype, bool(a.get("by_rows"))
-    )
+    window = list(a.strides), list(a.padding), list(a.dilation)
+    return topi.nn.conv2d_winograd_nhwc_without_weight_transform(*x, *window, c.checked_type.dtype, bool(a.get("by_rows")))
 
 
 register("nn.contrib_conv2d_winograd_without_weight_transform", ANCHOR, _wino_infer, colour=NEVER,
