@@ -538,3 +538,13 @@ def uniform01(g, n):
 
 case("random.normal", lambda g: list(topi.random.normal(g, *ends(1.0, 2.0), (10,), "float32")), normal, GEN)
 case("const_vector", lambda: topi.const_vector(np.arange(5, dtype="float32")), lambda: np.arange(5, dtype="float32"))
+
+
+def correlated(a, b):
+    """Patches of one element, displaced by at most one."""
+    height, width = a.shape[2:]
+    b = np.pad(b, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    return np.stack([(a * b[:, :, y : y + height, x : x + width]).mean(1) for y in range(3) for x in range(3)], 1)
+
+
+case("nn.correlation_nchw", lambda a, b: nn.correlation_nchw(a, b, 1, 1, 1, 1, 1, True), correlated, f(1, 3, 4, 5), f(1, 3, 4, 5))
