@@ -38,7 +38,7 @@ def main():
     p.add_argument("--ways", help=f"of {','.join(WAYS)}; without it all, and with --minutes two of them for each network")
     p.add_argument("--most", type=int, default=2, help="samples of an operator")
     p.add_argument("--chunk", type=int, default=16)
-    p.add_argument("--target", default="llvm", help="llvm, opencl or cuda")
+    p.add_argument("--target", default="llvm", help="llvm, opencl, cuda, with options")
     p.add_argument("--no-scripts", dest="scripts", action="store_false", help="does not print a program for each difference")
     p.add_argument("--covered", action="store_true", help="prints differences that a row covers, too")
     a = p.parse_args()

@@ -5,6 +5,7 @@ import functools
 import math
 
 import numpy as np
+import onnx
 import torch
 
 
@@ -175,10 +176,17 @@ def spread(root, with_mean):
     return f
 
 
-def mean_variance(x):
+def _mean_variance(node, x):
     """ONNX's MeanVarianceNormalization over the axes 0, 2 and 3."""
     y = normalised(x, (0, 2, 3), root=lambda v: np.sqrt(v) + np.longdouble(1e-9))
     return torch.from_numpy(y.astype(np.float64))
+
+
+def _group_norm(node, x, scale, bias):
+    """ONNX's GroupNormalization, whose weights are of channels, or of groups before version 21."""
+    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    weights = (v.repeat_interleave(x.shape[1] // v.numel()) for v in (scale, bias))
+    return group_norm(x, given["num_groups"], *weights, eps=given.get("epsilon", 1e-5))
 
 
 _S = torch.special
@@ -199,7 +207,7 @@ EXACT = {
 }
 # Functions with zeros that are no floats: beside these a result is small and its error is that of the argument.
 ZEROS = ("lgamma", "digamma", "bessel", "chebyshev")
-EXACT_ONNX = {"MeanVarianceNormalization": mean_variance}
+EXACT_ONNX = {"MeanVarianceNormalization": _mean_variance, "GroupNormalization": _group_norm}  # of the node and its inputs
 
 
 def exact(name):

@@ -65,7 +65,7 @@ class Network:
         mod = IRModule.from_expr(relay.Function(variables, Tuple(outs)))
         with transform.PassContext(opt_level=3), auto_scheduler.FallbackContext(verbose=0), _schedules(way, mod, target):
             lib = relay.build(mod, target=target)
-        self.module = GraphModule(lib["default"](ns.device(target)))
+        self.module = GraphModule(lib["default"](ns.device(target.split()[0])))
 
     def run(self, fills):
         """The results of the cases for such inputs of each."""

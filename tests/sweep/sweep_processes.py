@@ -57,7 +57,7 @@ def _child(pipe, work, options, core):
     os.setpgid(0, 0)
     os.sched_setaffinity(0, {core})
     faulthandler.enable()
-    if options[-1] != "cuda":  # whose driver maps as many addresses as the machine has memory
+    if not options[-1].startswith("cuda"):  # whose driver maps as many addresses as the machine has memory
         limit = MEMORY + _mapped()
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -252,10 +252,12 @@ def _clamp(x, min=None, max=None):
 
 
 def _bound(v, kind, side):
-    """A bound of integers, None if it lies beyond all of them."""
+    """A bound of integers, None if it lies beyond all of them; an error if all of them lie beyond it."""
     if v is None or isinstance(v, Expr) or kind == "bool" or is_float(kind):
         return v
     limits = np.iinfo(kind)
+    if v > limits.max if side < 0 else v < limits.min:
+        raise ValueError(f"{'min' if side < 0 else 'max'}={v} is beyond {kind}, which reaches from {limits.min} to {limits.max}")
     return None if (v < limits.min if side < 0 else v > limits.max) else v
 
 

@@ -391,7 +391,9 @@ _SAMPLED, _BEYOND = ("linear", "nearest", "cubic"), ("zeros", "border", "reflect
 
 @aten("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def _grid_sampler(x, grid, interpolation_mode, padding_mode, align_corners):
-    return grid_sample(x, grid, _SAMPLED[interpolation_mode], _BEYOND[padding_mode], align_corners)
+    wide = _sum_type(x)  # a position that is rounded to 16 bits may have another neighbour
+    y = grid_sample(c.as_dtype(x, wide), c.as_dtype(grid, wide), _SAMPLED[interpolation_mode], _BEYOND[padding_mode], align_corners)
+    return c.as_dtype(y, dtype_of(x))
 
 
 # ---- recurrent layers ----

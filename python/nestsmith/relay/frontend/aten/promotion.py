@@ -104,7 +104,8 @@ def _rounded(value, kind):
 
 
 def fitting(value, kind, name=None):
-    """A Python number as one of the type: integers wrap, fractions are cut, floats are rounded.
+    """A Python number as one of the type: integers wrap, fractions are cut, floats are rounded. Unsigned types hold negative numbers, wrapped,
+    as in PyTorch.
 
     Raises
     ------
@@ -123,7 +124,7 @@ def fitting(value, kind, name=None):
     bounds, whole = np.iinfo(kind), int(value)
     if bounds.min <= whole <= bounds.max:
         return whole
-    if name:
+    if name and (bounds.min or not -bounds.max <= whole < 0):
         raise ValueError(f"{name}={value} is beyond {kind}, which reaches from {bounds.min} to {bounds.max}")
     return (whole - bounds.min) % (1 << bounds.bits) + bounds.min
 

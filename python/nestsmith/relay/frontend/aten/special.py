@@ -128,7 +128,9 @@ def _erfinv_of(x):
 @aten("erfinv", "special_erfinv")
 @_wide
 def _erfinv(x):
-    return _erfinv_of(x)
+    rest, near = relay.subtract(c.scalar(1, x), relay.abs(x)), c.scalar(1e-4, x)
+    edge = relay.logical_and(relay.less(rest, near), relay.greater(rest, c.scalar(0, x)))
+    return relay.where(edge, relay.copysign(_erfc_inverse(relay.clip(rest, 5e-324, 1e-4)), x), _erfinv_of(x))
 
 
 def _erfcx_of(x):
@@ -143,20 +145,27 @@ def _erfcx_of(x):
     return relay.where(relay.greater(x, c.scalar(4, x)), high, low)
 
 
+def _erfc_inverse(q):
+    """z of erfc(z) = q <= 0.04: Newton's steps on the logarithm of erfc, from the first terms of its asymptotic series."""
+    wanted, steep = relay.log(q), c.scalar(-2 / math.sqrt(math.pi), q)
+    under = relay.multiply(relay.negative(wanted), c.scalar(math.pi, q))
+    z = relay.sqrt(relay.subtract(relay.negative(wanted), relay.multiply(c.scalar(0.5, q), relay.log(under))))
+    for _ in range(3):
+        tail = _erfcx_of(z)  # erfc itself is not precise where it is subnormal
+        miss = relay.subtract(relay.subtract(relay.log(tail), relay.multiply(z, z)), wanted)
+        z = relay.subtract(z, relay.divide(miss, relay.divide(steep, tail)))
+    return z
+
+
 @aten("special_ndtri")
 @_wide
 def _ndtri(x):
-    """The quantiles of the normal distribution; near 0 and 1 by Newton's steps on the logarithm of erfc."""
+    """The quantiles of the normal distribution; near 0 and 1 by those of erfc."""
     s = lambda v: c.scalar(v, x)  # noqa: E731
     root = relay.multiply(_erfinv_of(relay.subtract(relay.multiply(x, s(2)), s(1))), s(math.sqrt(2)))
     upper = relay.greater(x, s(0.5))
     far = relay.minimum(relay.where(upper, relay.subtract(s(1), x), x), s(0.02))
-    wanted = relay.log(relay.multiply(relay.maximum(far, s(5e-324)), s(2)))
-    z = relay.sqrt(relay.subtract(relay.negative(wanted), relay.multiply(s(0.5), relay.log(relay.multiply(relay.negative(wanted), s(math.pi))))))
-    for _ in range(3):
-        tail = _erfcx_of(z)  # erfc itself is not precise where it is subnormal
-        slope = relay.divide(s(-2 / math.sqrt(math.pi)), tail)
-        z = relay.subtract(z, relay.divide(relay.subtract(relay.subtract(relay.log(tail), relay.multiply(z, z)), wanted), slope))
+    z = _erfc_inverse(relay.multiply(relay.maximum(far, s(5e-324)), s(2)))
     z = relay.multiply(z, s(math.sqrt(2)))
     close = relay.logical_and(relay.less(far, s(0.02)), relay.greater(far, s(0)))
     y = relay.where(close, relay.where(upper, z, relay.negative(z)), root)
@@ -470,7 +479,8 @@ def _chebyshev(kind):
         y = relay.where(above, ends[0], relay.where(below, relay.multiply(sign, ends[1]), y))
         y = relay.where(relay.equal(n, s(0)), one, relay.where(relay.less(n, s(0)), s(0), y))
         y = relay.where(relay.logical_and(relay.not_equal(x, x), relay.greater(n, s(0))), x, y)
-        return relay.where(relay.logical_and(relay.equal(size, s(np.inf)), relay.greater(n, s(8))), s(np.nan), y)  # as the recurrence
+        gone = relay.equal(ch(relay.subtract(n, s(2))), s(np.inf))  # where two terms before the last are infinite, the recurrence ends in NaN
+        return relay.where(relay.logical_and(gone, relay.greater(n, s(8))), s(np.nan), y)
 
     return closed
 
