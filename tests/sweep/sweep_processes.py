@@ -83,7 +83,7 @@ class Process:
         """Takes in a message of the child; false when there are no more."""
         try:
             kind, value = self.pipe.recv()
-        except (EOFError, pickle.UnpicklingError):
+        except (EOFError, OSError, pickle.UnpicklingError):
             return False
         if kind == "part":
             self.total.add(Total(*value))
