@@ -194,6 +194,7 @@ EXACT = {
     "special.ndtr": lambda x: torch.special.erfc(-x * 0.5**0.5) / 2,
     "fmod": remainder("fmod"),
     "remainder": remainder("remainder"),
+    "__rmod__": lambda x, by: remainder("remainder")(by, x),
     "digamma": _special("digamma", torch.digamma),
     "special.zeta": _elementwise(_zeta, _S.zeta, finite=False),
     **{f"{k}{'_mean' * m}{tail}": spread(k == "std", m) for k in ("var", "std") for m in (False, True) for tail in ("", ".unbiased")},

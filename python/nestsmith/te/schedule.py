@@ -454,7 +454,7 @@ class Stage:
     # ---- placement ----
 
     def compute_at(self, parent, scope):
-        """Computes this stage inside loop ``scope`` of stage ``parent``. Raises ValueError where one of the two is computed in the steps of
+        """Computes this stage inside loop ``scope`` of stage ``parent``. Raises TVMValueError where one of the two is computed in the steps of
         a ``te.scan`` and the other is not.
         """
         parent = self._s[parent]

@@ -11,7 +11,7 @@ def _table(torch, others):
     return {**torch._decomp.decomposition_table, **torch.export.default_decompositions(), **ours}
 
 
-def decompositions(torch, missing):
+def decompositions(torch, missing=()):
     """{operator: function that computes it by others}; what is `missing` may have been registered since the last call."""
     return _table(torch, frozenset(t for t in missing if getattr(t, "namespace", "aten") != "aten"))
 
