@@ -152,7 +152,7 @@ static void more(void **st) {
   ExprId f = ex_var(c, ir_var_new(c, "f", DT_F32, false)), g = ex_var(c, ir_var_new(c, "g", DT_F32, false));
   is(131, ex_sub(c, ex_add(c, f, g), f), "((f + g) - f)");
   is(132, ex_not(c, bin(IR_LT, f, g)), "!(f < g)");
-  TensorId T = ir_tensor_new(c, (IrTensor){"T", DT_F32, 1, &n, NULL, 0});
+  TensorId T = ir_tensor_new(c, (IrTensor){.name = "T", .type = DT_F32, .rank = 1, .shape = &n});
   is(133, ex_mul(c, ex_read(c, T, 1, &(ExprId){divi(add(mul(x, 4), v), 4)}), f), "(T[x]*f)");
   ExprId stride = ex_var(c, ir_var_new(c, "stride", DT_I32, false));
   is(134, ex_mul(c, add(mul(io, 8), ii), stride), "(((i.outer*8) + i.inner)*stride)");

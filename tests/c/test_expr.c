@@ -164,7 +164,7 @@ static void reductions(void **st) {
         k = ir_var_new(c, "k", DT_I32, false);
   ExprId res = ex_add(c, ex_var(c, l), ex_var(c, r)), id = ex_flt(c, DT_F32, 0), shape = in(8);
   ReducerId red = ir_reducer_new(c, (IrReducer){1, &l, &r, &res, &id, NULL});
-  TensorId t = ir_tensor_new(c, (IrTensor){"A", DT_F32, 1, &shape, NULL, 0});
+  TensorId t = ir_tensor_new(c, (IrTensor){.name = "A", .type = DT_F32, .rank = 1, .shape = &shape});
   ExprId kk = ex_var(c, k), src = ex_read(c, t, 1, &kk);
   IrAxis ax = {k, in(0), in(8)};
   ExprId e = ex_reduce(c, (IrReduce){red, 1, &src, NULL, 1, &ax, 0, 0, 0, 0});

@@ -166,7 +166,7 @@ static void params_body(void *p) {
   Fix *f = p;
   float w[6] = {1, 2, 3, 4, 5, 6};
   int64_t shape[2] = {2, 3}, idx[1] = {7};
-  GraphParam in[2] = {{"weight", "float32", 2, shape, sizeof w, w}, {"i", "int64", 0, NULL, 8, idx}};
+  GraphParam in[2] = {{"weight", "float32", 2, shape, sizeof w, w, NULL}, {"i", "int64", 0, NULL, 8, idx, NULL}};
   StrBuf b;
   sb_init(&b, f->a);
   params_write(&b, 2, in);
@@ -194,7 +194,7 @@ static void damaged_body(void *p) { /* every truncation is an error, none a cras
   Fix *f = p;
   float w[2] = {1, 2};
   int64_t shape[1] = {2};
-  GraphParam in = {"w", "float32", 1, shape, sizeof w, w};
+  GraphParam in = {"w", "float32", 1, shape, sizeof w, w, NULL};
   StrBuf b;
   sb_init(&b, f->a);
   params_write(&b, 1, &in);

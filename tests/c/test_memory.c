@@ -89,7 +89,7 @@ static void expressions(void *arg) {
   IrCtx *c = f->own = ir_new(&f->err);
   VarId v = ir_var_new(c, "v", DT_I32, false), w = ir_var_new(c, "w", DT_I32, false);
   ExprId e = ex_var(c, v), shape = ex_i32(c, 64);
-  TensorId t = ir_tensor_new(c, (IrTensor){"T", DT_F32, 1, &shape, NULL, 0});
+  TensorId t = ir_tensor_new(c, (IrTensor){.name = "T", .type = DT_F32, .rank = 1, .shape = &shape});
   for (int i = 0; i < 300; i++)
     e = ex_add(c, ex_mul(c, ex_fmod(c, e, ex_i32(c, 3 + i)), ex_i32(c, i + 2)), ex_var(c, i & 1 ? v : w));
   Arith *a = ar_new(c);

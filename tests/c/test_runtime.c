@@ -170,8 +170,8 @@ static void test_written(void **state) {
                     .input = &input}};
   const float numbers[3] = {1, 2, 3};
   const int64_t shape = 3;
-  const GraphParam weight[2] = {{"v", "float32", 1, &shape, sizeof numbers, numbers},
-                                {"w", "float32", 1, &shape, sizeof numbers, numbers}};
+  const GraphParam weight[2] = {{"v", "float32", 1, &shape, sizeof numbers, numbers, NULL},
+                                {"w", "float32", 1, &shape, sizeof numbers, numbers, NULL}};
   s.c.weight = weight;
   s.c.n_weights = 2;
   for (s.form = IN_LIBRARY; s.form <= MODEL_FILE; s.form++)
