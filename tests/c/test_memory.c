@@ -195,7 +195,8 @@ static void networks(void *arg) {
   Fix *f = arg;
   int64_t shape[1] = {2};
   float w[2] = {1, 2};
-  GraphParam in[2] = {{"weight", "float32", 1, shape, sizeof w, w}, {"bias", "float32", 1, shape, sizeof w, w}};
+  GraphParam in[2] = {{"weight", "float32", 1, shape, sizeof w, w, NULL},
+                      {"bias", "float32", 1, shape, sizeof w, w, NULL}};
   StrBuf b;
   int n;
   graph_parse(f->a, GRAPH);
