@@ -69,31 +69,24 @@ static void thread_loop(Gen *g, const Stmt *s) {
   gen_close(g, "\n");
 }
 
-static bool is_load(IrCtx *c, ExprId e, void *arg NS_UNUSED) { return ir_kind(c, e) == IR_LOAD; }
-/* p[i] ? v[i] : x: what is read depends on data. */
+static bool is_data(const IrCtx *c, ExprId e, int kid) { return ir_node(c, ir_kid(c, e, kid))->data; }
+/* p[i] ? v[i] : x: data decide what is read. */
 static bool is_masked_load(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
-  ExprNode n = *ir_node(c, e);
-  if (n.kind != IR_SELECT && !(n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE)) return false;
-  return ex_any(c, ir_kid(c, e, 0), is_load, NULL) &&
-         (ex_any(c, ir_kid(c, e, 1), is_load, NULL) || ex_any(c, ir_kid(c, e, 2), is_load, NULL));
+  return ex_is_choice(c, e) && is_data(c, e, 0) && (is_data(c, e, 1) || is_data(c, e, 2));
 }
-static bool stores_masked(IrCtx *c, const Stmt *s, void *arg NS_UNUSED) {
-  return s->kind == ST_STORE && ir_type(c, s->u.store.value).lanes == 1 &&
-         ex_any(c, s->u.store.value, is_masked_load, NULL);
+static bool reads_masked(IrCtx *c, const Stmt *s, void *arg NS_UNUSED) {
+  ExprId value = s->kind == ST_STORE ? s->u.store.value : s->kind == ST_LET ? s->u.let.value : 0;
+  return value && ir_type(c, value).lanes == 1 && ex_any(c, value, is_masked_load, NULL);
 }
-/* gcc (12 and 13, AVX) makes one masked load of neighbours that are read under conditions of their own, and takes the wrong mask:
+/* gcc 12 and 13 vectorise this loop with the wrong mask for one of the two reads of v (x86 with AVX):
  *   for (i) { t[2*i] = p[2*i] ? v[2*i] : 1;  t[2*i+1] = p[2*i+1] ? v[2*i+1] : 1; }
- * Neighbours are the statements of a sequence and the copies of a body that is unrolled. A loop with an asm is not vectorised. */
-static void keep_scalar(Gen *g, const Stmt *s) {
+ * The same happens where an inner loop is unrolled. An asm statement keeps gcc from vectorising the loop around it. `n` statements
+ * follow each other, each `copies` times. */
+static void keep_scalar(Gen *g, int n, Stmt *const *at, int copies) {
+  int masked = 0;
   if (g->t->kind != TG_CPU) return;
-  bool masked = false;
-  if (s->kind == ST_SEQ) {
-    int n = 0;
-    for (int i = 0; i < s->u.seq.n; i++) n += st_any(g->c, s->u.seq.at[i], stores_masked, NULL);
-    masked = n > 1;
-  } else
-    masked = st_any(g->c, s, stores_masked, NULL);
-  if (masked) gen_linef(g, "NS_SCALAR;\n");
+  for (int i = 0; i < n; i++) masked += st_any(g->c, at[i], reads_masked, NULL) ? copies : 0;
+  if (masked > 1) gen_linef(g, "NS_SCALAR;\n");
 }
 
 static void loop_body(Gen *g, const Stmt *s) {
@@ -149,7 +142,7 @@ static void loop(Gen *g, const Stmt *s) {
   VarId outer = g->inner;
   g->inner = v;
   if (cursors) g->cursors = cursors;
-  if (unroll) keep_scalar(g, s->u.loop.body);
+  if (unroll) keep_scalar(g, 1, &s->u.loop.body, 2);
   loop_body(g, s);
   gen_cursors_close(g, cursors);
   g->cursors = outside;
@@ -265,7 +258,7 @@ void gen_stmt(Gen *g, const Stmt *s) {
   }
   switch (s->kind) {
   case ST_SEQ:
-    keep_scalar(g, s);
+    keep_scalar(g, s->u.seq.n, s->u.seq.at, 1);
     for (int i = 0; i < s->u.seq.n;) {
       int run = g->share ? gen_share_indices(g, s->u.seq.n - i, s->u.seq.at + i) : 0;
       if (!run) run = gen_three(g, s->u.seq.n - i, (const Stmt *const *)s->u.seq.at + i);

@@ -1,7 +1,7 @@
 /* network.c of a network that is exported as source (export_source): its values, programs and calls as tables in C. The types are
  * those of python/nestsmith/runtime/source/network.h, where the code that reads the tables is.
  *
- * Values lie where the storage plan puts them. Each program has workspaces of its own. */
+ * Values lie where the storage plan puts them. Workspaces are separate for each program. */
 #include "graph/graph.h"
 #include <string.h>
 

@@ -175,7 +175,7 @@ bool ex_on_vectors(IrCtx *c, ExprId e) {
   bool call = n.kind == IR_CALL && intrin_on_vectors((Intrin)n.sym, n.type), cast = n.kind == IR_CAST,
        arith = n.kind == IR_ADD || n.kind == IR_SUB || n.kind == IR_MUL || n.kind == IR_MIN || n.kind == IR_MAX ||
                (n.kind == IR_DIV && n.type.code == DT_FLOAT),
-       choice = n.kind == IR_SELECT || (n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE);
+       choice = ex_is_choice(c, e);
   DType first = n.n ? ir_type(c, ir_kid(c, e, 0)) : n.type;
   if (choice && first.lanes > 1) /* a conditional would read what its condition guards */
     return n.kind == IR_SELECT && dtype_on_vectors(n.type) && test_on_vectors(c, ir_kid(c, e, 0)) &&

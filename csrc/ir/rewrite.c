@@ -64,6 +64,11 @@ static bool any(IrCtx *c, ExprId e, const Any *a) {
   return hit;
 }
 
+bool ex_is_choice(const IrCtx *c, ExprId e) {
+  const ExprNode *n = ir_node(c, e);
+  return n->kind == IR_SELECT || (n->kind == IR_CALL && n->sym == IN_IF_THEN_ELSE);
+}
+
 bool ex_any(IrCtx *c, ExprId e, ExprTest test, void *arg) {
   Any a = {walk_begin(c), test, arg};
   bool hit = any(c, e, &a);

@@ -30,7 +30,7 @@ int mx_place(Mx *x, const MatrixIndex *d, ExprId at, VarSub *sub) {
 static void split_value(Mx *x, Side *s, ExprId e) {
   IrCtx *c = x->c;
   e = mx_loads(x, e);
-  bool choice = ir_kind(c, e) == IR_SELECT || (ir_kind(c, e) == IR_CALL && ir_node(c, e)->sym == IN_IF_THEN_ELSE);
+  bool choice = ex_is_choice(c, e);
   s->value = e;
   s->type = ir_type(c, e);
   if (!choice || ir_kid(c, e, 2) != ex_zero(c, s->type)) return;

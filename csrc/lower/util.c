@@ -97,8 +97,7 @@ Stmt *low_copy(IrCtx *c, const Stmt *s, VarId v, ExprId value) {
 
 /* Literal folding beyond what the builders do: a select or conditional with a literal condition is decided. */
 static ExprId fold_node(IrCtx *c, ExprId e, void *arg NS_UNUSED) {
-  const ExprNode *n = ir_node(c, e);
-  if (n->kind != IR_SELECT && !(n->kind == IR_CALL && n->sym == IN_IF_THEN_ELSE)) return e;
+  if (!ex_is_choice(c, e)) return e;
   ExprId cond = ir_kid(c, e, 0);
   int64_t v;
   if (ex_const_int(c, cond, &v)) return ir_kid(c, e, v ? 1 : 2);

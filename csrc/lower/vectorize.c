@@ -90,11 +90,6 @@ ExprId low_widen_index(LowWiden *k, ExprId e, int elem_bytes) {
  * each lane, and no vectors. So the lanes compute both sides and a mask chooses. */
 static ExprId vec_expr(LowWiden *k, ExprId e);
 
-static bool is_choice(const IrCtx *c, ExprId e) {
-  const ExprNode *n = ir_node(c, e);
-  return n->kind == IR_SELECT || (n->kind == IR_CALL && n->sym == IN_IF_THEN_ELSE);
-}
-
 static bool branches(IrCtx *c, ExprId e, void *arg) {
   const LowWiden *k = arg;
   ExprKind kind = ir_kind(c, e);
@@ -103,7 +98,7 @@ static bool branches(IrCtx *c, ExprId e, void *arg) {
 }
 static bool is_masked(IrCtx *c, ExprId e, void *arg) {
   const LowWiden *k = arg;
-  return is_choice(c, e) && ex_uses_var(c, ir_kid(c, e, 0), k->lane) && ex_any(c, ir_kid(c, e, 0), branches, arg);
+  return ex_is_choice(c, e) && ex_uses_var(c, ir_kid(c, e, 0), k->lane) && ex_any(c, ir_kid(c, e, 0), branches, arg);
 }
 
 /* May e be computed where it is not chosen? Reads must lie in their buffers, checks and divisions by zero would tell. Of a choice that is
@@ -112,7 +107,7 @@ static bool is_safe(LowWiden *k, ExprId e) {
   IrCtx *c = k->c;
   const ExprNode n = *ir_node(c, e);
   int64_t size;
-  bool choice = is_choice(c, e);
+  bool choice = ex_is_choice(c, e);
   if (n.kind == IR_LOAD) {
     ExprId at = ir_kid(c, e, 0);
     Bound b = ar_bound(k->ar, at);

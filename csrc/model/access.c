@@ -172,7 +172,7 @@ static Bound range_of(Ranges *r, ExprId e) {
   struct RangeOf *known = &r->known[e];
   if (known->seen == r->stamp) return known->is;
   Bound x = {0, 0};
-  if (k == IR_SELECT || (k == IR_CALL && n->sym == IN_IF_THEN_ELSE))
+  if (ex_is_choice(r->c, e))
     x = hull(range_of(r, ir_kid(r->c, e, 1)), range_of(r, ir_kid(r->c, e, 2)));
   else if (k == IR_CAST)
     x = range_of(r, ir_kid(r->c, e, 0));

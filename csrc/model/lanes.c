@@ -115,7 +115,7 @@ static void lanes_node(LaneWalk *w, ExprId x, const ExprNode *n, Lanes *out) {
   Lanes a, b;
   if (k == IR_CAST && n->n == 1)
     lanes_walk(w, ir_kid(c, x, 0), out);
-  else if (k == IR_SELECT || (k == IR_CALL && n->sym == IN_IF_THEN_ELSE)) {
+  else if (ex_is_choice(c, x)) {
     Lanes cond;
     lanes_walk(w, ir_kid(c, x, 0), &cond);
     lanes_walk(w, ir_kid(c, x, 1), &a);

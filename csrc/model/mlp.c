@@ -363,7 +363,7 @@ Mlp *mlp_train(Arena *a, const FeatBatch *b, const MlpParams *p, uint64_t seed, 
     at += size;
     err_poll(arena_err(a));
   }
-  product_threads(1); /* scores are asked for by many threads, a state at a time */
+  product_threads(1); /* many threads score, each one state at a time */
   return m;
 }
 

@@ -1,11 +1,11 @@
 /* Matrix products for training model N.
  *
  * $NESTSMITH_OPENBLAS names the library (empty: none), else the loader's libopenblas.so.0 is opened at the first product.
- * Without one the product is computed here: strips of 16 columns of b are copied side by side, and 6 rows of a are multiplied
- * with a strip at a time, so that the sums stay in registers. x86 processors with AVX2 have a version of the same code of their
- * own: without fused multiply-adds, so with the same results. OpenBLAS adds in another order; results differ by rounding.
+ * Without one the product is computed here. Strips of 16 columns of b are copied side by side. 6 rows of a are multiplied with a
+ * strip at a time, so that the sums stay in registers. The code is compiled a second time for x86 with AVX2. That version has no
+ * fused multiply-adds, so its results are the same. OpenBLAS adds in another order; its results differ by rounding.
  *
- * BLAS has locks of its own, which a fork in the midst of a product would leave locked in the child: so forks wait.
+ * BLAS has internal locks. A fork during a product would leave them locked in the child, so fork_hold() delays forks.
  */
 #include "model/product.h"
 #include "base/base.h"

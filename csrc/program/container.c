@@ -278,7 +278,7 @@ static void read_transform(const Read *r, const cJSON *v, Winograd *w) {
   }
 }
 
-/* A value may not be much larger than what it is made of: nobody can ask for all memory with a small file. */
+/* A value may not be much larger than its original. Otherwise a small file could allocate all memory. */
 static void read_form(const Read *r, const cJSON *row, Container *c, GraphParam *w) {
   enum { GROWTH = 64, FREE = 1 << 20 };
   int32_t n, n_axis;

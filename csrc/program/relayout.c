@@ -32,7 +32,7 @@ typedef struct {
       old[LAYOUT_MAX_DIMS]; /* per new dimension: how far it moves in the original's */
 } Odometer;
 
-/* The next row: the last dimension is a loop of its own. */
+/* Moves to the next row. gather() handles the last dimension. */
 static void advance(const Relayout *r, Odometer *o) {
   for (int k = r->n - 2; k >= 0; k--) {
     o->old[r->axis[k]] += o->step[k];

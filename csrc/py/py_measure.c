@@ -139,7 +139,7 @@ static PyObject *fn_build_rename(PyObject *Py_UNUSED(self), PyObject *args) {
   if (!PyArg_ParseTuple(args, "y#s", &data, &n, &name)) return NULL;
   PyObject *r = py_bytes(data, (size_t)n);
   if (!r) return NULL;
-  PY_UNLOCKED(build_rename(PyBytes_AsString(r), (size_t)n, name)); /* nobody else has it yet */
+  PY_UNLOCKED(build_rename(PyBytes_AsString(r), (size_t)n, name)); /* no other reference exists yet */
   return r;
 }
 

@@ -30,7 +30,7 @@ static const int64_t MOST = (int64_t)1 << 40; /* counts stop there */
 typedef struct {
   IrCtx *c;
   const TeDag *d;
-  State *s, *bounds; /* bounds: of the initial state, once they are asked for */
+  State *s, *bounds; /* bounds: the initial state with its bounds; NULL until share() needs them */
   int threads;       /* of a block at most; 0: a CPU */
   const bool *wanted;
   int n_keep, *keep; /* the stages that are not inlined, from the last on */
@@ -327,7 +327,7 @@ static bool made_once(const Rows *x) {
 }
 
 /* The state in which each iteration of one parallel loop computes a row of the result with all that it needs; none where that would do
- * work twice or rows are few. Reading rows side by side, one in each lane, gathers every number by itself. */
+ * work twice or rows are few. One row per lane would need a gather for each number. */
 static void by_rows(void *arg) {
   Rows *x = arg;
   const Plan *p = x->p;

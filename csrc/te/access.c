@@ -63,7 +63,7 @@ typedef struct {
 static void collect_node(IrCtx *c, ExprId e, void *arg) {
   Collect *s = arg;
   ExprNode n = *ir_node(c, e);
-  if (n.kind == IR_SELECT || (n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE)) s->branch = true;
+  if (ex_is_choice(c, e)) s->branch = true;
   if (n.kind == IR_CALL && n.sym == IN_EXP) s->expensive = true;
   if (n.kind != IR_READ || mapu_get(&s->seen_read, (uint64_t)e, 0)) return;
   mapu_set(&s->seen_read, (uint64_t)e, 1);

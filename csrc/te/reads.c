@@ -137,8 +137,7 @@ static void walk(Reads *r, ExprId e, bool guarded) {
     return;
   }
   if (n.kind == IR_READ && !guarded) read_of(r, e);
-  bool choice = n.kind == IR_SELECT || (n.kind == IR_CALL && n.sym == IN_IF_THEN_ELSE),
-       logic = n.kind == IR_AND || n.kind == IR_OR;
+  bool choice = ex_is_choice(r->c, e), logic = n.kind == IR_AND || n.kind == IR_OR;
   for (int i = 0; i < n.n; i++) walk(r, ir_kid(r->c, e, i), guarded || (i > 0 && (choice || logic)));
 }
 

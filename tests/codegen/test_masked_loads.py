@@ -1,4 +1,4 @@
-"""Neighbours that are read where data say so: gcc 12 and 13 take the wrong mask for them where they vectorise the loop around."""
+"""Neighbouring reads under conditions that depend on data. gcc 12 and 13 use the wrong mask where they vectorise the loop around them."""
 
 import numpy as np
 import pytest

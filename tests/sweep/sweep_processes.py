@@ -1,4 +1,4 @@
-"""Chunks of the sweep in processes of their own, several at a time: a crash is a result as well, and no chunk outlives the time that is given."""
+"""Judges chunks of the sweep in separate processes, several at a time. A crash is a result as well. A chunk that runs out of time is killed."""
 
 import collections
 import contextlib
@@ -53,7 +53,7 @@ def _judge(work, options, send):
 
 
 def _child(pipe, work, options, core):
-    """What a process does: judges a chunk on one processor, in a process group of its own."""
+    """The main function of a process: judges a chunk on one processor, in a separate process group."""
     os.setpgid(0, 0)
     os.sched_setaffinity(0, {core})
     faulthandler.enable()
@@ -122,8 +122,8 @@ def judged(works, options, jobs, seconds=None):
     """Judges chunks in `jobs` processes at a time; yields (work, Total) as they end. Where a process fails, the chunk's halves are judged.
     When `seconds` are over nothing new begins, what runs is killed, and of that the ways that were finished count.
 
-    `options` are the seed, the most samples of an operator and the target. A GPU's driver does not work in a process that was forked from one
-    which has started it, as PyTorch's database does: for GPUs each process imports everything anew."""
+    `options` are the seed, the most samples of an operator and the target. PyTorch's database starts the GPU's driver when it is imported,
+    and a driver does not work after a fork. So for GPUs each process is spawned."""
     context = multiprocessing.get_context("fork" if options[-1] == "llvm" else "spawn")
     queue, free, running = collections.deque(works), sorted(os.sched_getaffinity(0))[:jobs], {}
     until = time.monotonic() + seconds if seconds else None

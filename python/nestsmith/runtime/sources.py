@@ -12,7 +12,11 @@ from .params import load_param_dict, save_param_dict
 __all__ = ["export_source"]
 
 _FIXED = pathlib.Path(__file__).with_name("source")
-_MAKE = """# {title}: `make`, then ./network INPUT.bin ... OUTPUT.bin ... (./network alone lists them)
+_MAKE = """# {title}
+# Build: make
+# Run: ./network INPUT.bin ... OUTPUT.bin ...
+# ./network without arguments lists the inputs and outputs.
+
 CC = {cc}
 CFLAGS = -std=c11 -O2 -Wall -Wextra
 {settings}

@@ -159,8 +159,9 @@ def get_valid_counts(data, score_threshold, id_index, score_index):
 
 
 def multibox_prior(data, sizes=(1,), ratios=(1,), steps=(-1, -1), offsets=(0.5, 0.5), clip=False):
-    """Boxes (x0, y0, x1, y1) around the elements of a map [N, C, H, W], in parts of the image (W. Liu et al., SSD, 2016): of each size, and
-    of the first size with each ratio but the first."""
+    """Anchor boxes (x0, y0, x1, y1) of the elements of a map [N, C, H, W], in fractions of the image (W. Liu et al., SSD, 2016).
+
+    An element has one box per size, with ratio 1. It has one more box, of the first size, per ratio after the first."""
     height, width = (as_const_int(d) for d in data.shape[2:])
     sides = [(s, s) for s in sizes] + [(sizes[0] * r**0.5, sizes[0] / r**0.5) for r in ratios[1:]]
     n, dtype = len(sides), data.dtype

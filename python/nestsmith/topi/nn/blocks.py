@@ -64,8 +64,10 @@ def fifo_buffer(data, buffer, axis):
 
 
 def correlation_nchw(data1, data2, kernel_size, max_displacement, stride1, stride2, padding, is_multiply):
-    """How alike the patches of two maps [N, C, H, W] are (P. Fischer et al., FlowNet, 2015): for each displacement, up to
-    ``max_displacement`` in steps of ``stride2``, the mean over channels and patch of products (else of absolute differences)."""
+    """Correlation of the patches of two maps [N, C, H, W] (P. Fischer et al., FlowNet, 2015).
+
+    Displacements go up to ``max_displacement`` in steps of ``stride2``. For each of them the result is the mean over channels and patch:
+    of products if ``is_multiply``, else of absolute differences."""
     n, channels, *_ = data1.shape
     before, after = get_pads(padding, (kernel_size,) * 2)
     a, b = (pad(x, (0, 0, *before), (0, 0, *after), name=f"pad_{k}") for k, x in enumerate((data1, data2)))
