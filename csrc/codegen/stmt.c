@@ -78,7 +78,7 @@ static bool reads_masked(IrCtx *c, const Stmt *s, void *arg NS_UNUSED) {
   ExprId value = s->kind == ST_STORE ? s->u.store.value : s->kind == ST_LET ? s->u.let.value : 0;
   return value && ir_type(c, value).lanes == 1 && ex_any(c, value, is_masked_load, NULL);
 }
-/* gcc 12 and 13 vectorise this loop with the wrong mask for one of the two reads of v (x86 with AVX):
+/* gcc 12 and 13 miscompile this loop for x86 with AVX. One of the two reads of v gets the wrong mask.
  *   for (i) { t[2*i] = p[2*i] ? v[2*i] : 1;  t[2*i+1] = p[2*i+1] ? v[2*i+1] : 1; }
  * The same happens where an inner loop is unrolled. An asm statement keeps gcc from vectorising the loop around it. `n` statements
  * follow each other, each `copies` times. */

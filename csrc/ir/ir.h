@@ -305,7 +305,8 @@ typedef struct {
   TensorId tensor;                               /* the tensor it holds, 0 if none */
   bool double_buffer;
   int32_t join_dim;
-  int64_t join_extent; /* external: a part of a tensor that has so many elements along that dimension; 0: it is whole */
+  int64_t
+      join_extent; /* external: elements along that dimension of the tensor that this is a part of; 0: it is whole */
   /* every access is at a constant position; CPU: of a piece, and pieces do not overlap; GPU: of elements */
   bool registers;
   bool

@@ -364,7 +364,7 @@ State *state_default(IrCtx *c, const TeDag *d, int threads, const bool *wanted) 
   if (!threads && rows_fit(&x)) {
     ErrCode code = err_attempt(ir_err(c), by_rows, &x);
     if (code != NS_OK && code != NS_ERR_VALUE) err_rethrow(ir_err(c), code);
-    if (code == NS_OK && x.s) return x.s; /* else a stage cannot be attached there: loops of its own are always right */
+    if (code == NS_OK && x.s) return x.s; /* else a stage cannot be attached there: separate loops are always right */
   }
   for (int k = p.n_keep - 1; k >= 0; k--) {
     if (!threads) {

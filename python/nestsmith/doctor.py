@@ -280,7 +280,7 @@ def findings():
     return [*rows, *_workers(), *_programs(), *_clocks(), *_users(), _cache(), _folder()]
 
 
-# What is done with a device, and the findings that it takes, in the order in which they are asked for.
+# What is done with a device, and the findings that it takes, in the order of the checks.
 _DEVICES = {"CPU": ("cpu", "C compiler"), "CUDA": ("cuda 0", "NVRTC"), "OpenCL": ("opencl 0", "opencl 0")}
 
 
