@@ -47,3 +47,9 @@ def test_imports(statement):
 def test_typing_mistakes_are_told_as_such():
     with pytest.raises(AttributeError, match="^module 'nestsmith.te' has no attribute 'computee'$"):
         importlib.import_module("nestsmith.te").computee  # noqa: B018
+
+
+def test_finders_of_modules_do_what_python_asks_of_them():
+    module = importlib.import_module("nestsmith.topi.cuda.conv2d")
+    importlib.invalidate_caches()
+    assert module.conv2d_nchw is importlib.import_module("nestsmith.topi.cuda").conv2d_nchw

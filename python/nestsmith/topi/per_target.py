@@ -129,15 +129,13 @@ def of(module):
 class _Parts(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Modules of the modules of targets: TVM's files. What one has, all have."""
 
-    @staticmethod
-    def find_spec(name, path=None, target=None):
+    def find_spec(self, name, path=None, target=None):
         package, _, leaf = name.rpartition(".")
         ours = package.rpartition(".")
         known = ours[0] == "nestsmith.topi" and ours[2] in _MODULES and leaf in _FILES
-        return importlib.machinery.ModuleSpec(name, _Parts()) if known else None
+        return importlib.machinery.ModuleSpec(name, self) if known else None
 
-    @staticmethod
-    def exec_module(module):
+    def exec_module(self, module):
         module.__getattr__ = of(module.__name__.split(".")[2])
 
 
@@ -147,5 +145,5 @@ _FILES = set("""
     conv3d_transpose_ncdhw default dense depthwise_conv2d extern group_conv2d_nchw image injective math nn pooling reduction roi_align search
     softmax sort transform unique
     """.split())
-sys.meta_path.append(_Parts)  # type: ignore[arg-type]
+sys.meta_path.append(_Parts())
 _ = autotvm.templates  # their functions are registered
